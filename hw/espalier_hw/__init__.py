@@ -1,0 +1,1 @@
+"""The accelerator in Amaranth HDL; every block is parametrised by one `HardwareConfig`."""

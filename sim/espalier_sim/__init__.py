@@ -1,0 +1,1 @@
+"""Runs the generated accelerator in a compiled simulator and compares it with the integer model."""

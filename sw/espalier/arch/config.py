@@ -1,0 +1,182 @@
+"""The one hardware configuration that RTL, compiler, estimator and driver share."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from espalier.errors import ConfigError
+
+# Bumped whenever RTL or program format change in a way that old program images would not survive.
+ARCH_VERSION = 1
+
+PRESET_FOLDER = Path(__file__).parent / "presets"
+
+
+def _field(doc: str, unit: str, low: int, high: int) -> Any:
+    return dataclasses.field(metadata={"doc": doc, "unit": unit, "low": low, "high": high})
+
+
+@dataclass(frozen=True)
+class Device:
+    """The FPGA a configuration is meant for, as its data sheet counts resources."""
+
+    part: str
+    lut: int
+    ff: int
+    bram36: int
+    uram: int
+    dsp: int
+
+
+@dataclass(frozen=True)
+class HardwareConfig:
+    """All parameters of one accelerator. Numbers without a unit are counts."""
+
+    name: str
+    tile_size: int = _field("pixels along one side of a tile; T*T lanes per PE", "pixels", 4, 8)
+    branches: int = _field("parallel branches", "branches", 1, 8)
+    pes_per_branch: int = _field("PEs that hear the same window words", "PEs", 1, 30)
+    ring_words: int = _field("depth of a PE's window ring, a power of two", "window words", 16, 64)
+    accumulators: int = _field("partial sums a PE can hold, a power of two", "filters", 4, 32)
+    stream_depth_words: int = _field("operator memory of one PE", "72-bit words", 64, 16384)
+    table_depth_words: int = _field("requantisation table of one branch", "72-bit words", 64, 16384)
+    feature_depth_words: int = _field("depth of one of the nine feature banks", "tile words", 64, 8192)
+    program_depth_words: int = _field("program memory", "128-bit words", 64, 8192)
+    dsp_pairs: int = _field("lane pairs of a PE that sit in DSP slices; the others are fabric", "pairs", 0, 32)
+    output_pairs: int = _field("lane pairs that the output stage requantises a cycle", "pairs", 1, 32)
+    uram_banks: int = _field("feature banks held in UltraRAM; the others are block RAM", "banks", 0, 9)
+    window_fifo_depth: int = _field("windows buffered per branch", "windows", 4, 32)
+    axi_data_bits: int = _field("width of the DMA's AXI4 port", "bits", 128, 128)
+    axi_address_bits: int = _field("address width of the DMA's AXI4 port", "bits", 32, 64)
+    burst_beats: int = _field("longest AXI4 burst, a power of two", "beats", 4, 64)
+    max_layers: int = _field("layers that have performance counters of their own", "layers", 16, 256)
+    clock_mhz: int = _field("clock that latencies are quoted at", "MHz", 1, 1000)
+    clock_source: str = "assumed"
+    device: Device | None = None
+
+    def __post_init__(self) -> None:
+        for spec in dataclasses.fields(self):
+            if "low" not in spec.metadata:
+                continue
+            value, low, high = getattr(self, spec.name), spec.metadata["low"], spec.metadata["high"]
+            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+                raise ConfigError(
+                    f"configuration '{self.name}': {spec.name} = {value!r}, must be a whole number of"
+                    f" {spec.metadata['unit']} from {low} to {high} ({spec.metadata['doc']})"
+                )
+        for name in ("ring_words", "accumulators", "burst_beats"):
+            if getattr(self, name) & (getattr(self, name) - 1):
+                raise ConfigError(f"configuration '{self.name}': {name} must be a power of two")
+        if self.dsp_pairs > self.pairs:
+            raise ConfigError(
+                f"configuration '{self.name}': dsp_pairs = {self.dsp_pairs}, but a tile of"
+                f" {self.tile_size}x{self.tile_size} has {self.pairs} lane pairs"
+            )
+
+    # Derived geometry. Everything below follows from the fields above.
+
+    @property
+    def lanes_per_pe(self) -> int:
+        """Pixels of a tile, one lane each."""
+        return self.tile_size**2
+
+    @property
+    def pairs(self) -> int:
+        """Lane pairs of a PE; the last pair of an odd tile holds one lane."""
+        return (self.lanes_per_pe + 1) // 2
+
+    @property
+    def pes(self) -> int:
+        """PEs of all branches."""
+        return self.branches * self.pes_per_branch
+
+    @property
+    def lanes(self) -> int:
+        """Multiply-accumulate lanes of the whole accelerator."""
+        return self.pes * self.lanes_per_pe
+
+    @property
+    def word_rows(self) -> int:
+        """Rows of a window word: four vertical taps over one tile."""
+        return self.tile_size + 3
+
+    @property
+    def window_columns(self) -> int:
+        """Columns of a window, all that any column offset can select."""
+        return 3 * self.tile_size - 2
+
+    @property
+    def output_beats(self) -> int:
+        """Cycles that the output stage spends on one tile word."""
+        return -(-self.pairs // self.output_pairs)
+
+    @property
+    def axi_bytes(self) -> int:
+        """Bytes of one AXI beat."""
+        return self.axi_data_bits // 8
+
+    @property
+    def word_beats(self) -> int:
+        """AXI beats of one tile word in DDR, padded to whole beats."""
+        return -(-self.lanes_per_pe // self.axi_bytes)
+
+    @property
+    def hash(self) -> int:
+        """32-bit identity of the configuration, in the identification register and in program images."""
+        fields = {k: v for k, v in dataclasses.asdict(self).items() if k not in _NOT_HARDWARE}
+        text = json.dumps([ARCH_VERSION, fields], sort_keys=True)
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little")
+
+
+_NOT_HARDWARE = ("name", "clock_mhz", "clock_source", "device")
+
+
+def preset_names() -> list[str]:
+    """Names of the presets that come with Espalier."""
+    return sorted(path.stem for path in PRESET_FOLDER.glob("*.yaml"))
+
+
+def load_config(target: str) -> HardwareConfig:
+    """Load a preset by name, or a YAML file by path.
+
+    Raises:
+        ConfigError: unknown preset, unreadable file, unknown, missing or invalid field.
+    """
+    path = Path(target) if target.endswith((".yaml", ".yml")) else PRESET_FOLDER / f"{target}.yaml"
+    if not path.is_file():
+        raise ConfigError(
+            f"unknown target '{target}': choose one of {', '.join(preset_names())}, or give a YAML file"
+        )
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read configuration {path}: {error}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"configuration {path}: expected a mapping of field names to values")
+    return config_from_mapping(content, str(path))
+
+
+def config_from_mapping(content: dict[str, Any], where: str) -> HardwareConfig:
+    """Build a configuration from plain values; `where` names their origin in error messages."""
+    known = {spec.name: spec for spec in dataclasses.fields(HardwareConfig)}
+    unknown = sorted(set(content) - set(known))
+    required = {n for n, s in known.items() if s.default is dataclasses.MISSING}
+    missing = sorted(required - set(content))
+    if unknown or missing:
+        problems = [f"unknown field '{name}'" for name in unknown]
+        problems += [f"missing field '{name}'" for name in missing]
+        raise ConfigError(f"configuration {where}: {', '.join(problems)}")
+    values = dict(content)
+    if values.get("device") is not None:
+        try:
+            values["device"] = Device(**values["device"])
+        except TypeError as error:
+            raise ConfigError(f"configuration {where}: device: {error}") from error
+    return HardwareConfig(**values)

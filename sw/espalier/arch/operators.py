@@ -1,0 +1,45 @@
+"""Operator stream of a PE: 12-bit operators, six to a 72-bit word, a header word per layer."""
+
+from __future__ import annotations
+
+from espalier.arch.fields import Field
+
+STREAM_WORD_BITS = 72
+OPERATOR_BITS = 12
+OPERATORS_PER_WORD = STREAM_WORD_BITS // OPERATOR_BITS
+
+# A weight of zero is the null operator: it takes its cycle and changes nothing.
+OPERATOR_FIELDS = (
+    Field("weight", 4, "weight digit", signed=True),
+    Field("slot", 4, "window word inside the current block"),
+    Field("tap", 2, "vertical tap: first row of the tile inside the window word"),
+    Field("end_of_run", 1, "last operator of this filter in this block"),
+    Field("reserved", 1, "zero"),
+)
+
+# First word of a layer in every PE's stream.
+HEADER_FIELDS = (
+    Field("loop_words", 16, "operator words that follow; read again for every tile"),
+    Field("filters", 6, "accumulators (runs per block) of this PE in one pass"),
+)
+
+# Bound of one packed partial sum. Two products share a DSP slice 18 bits apart, so the positive and
+# the negative weights of one part may each add up to this much times 255 and still fit the field.
+PACKED_FIELD_BITS = 18
+MAX_WEIGHT_SUM = ((1 << (PACKED_FIELD_BITS - 1)) - 1) // 255
+
+# The last operator of a run and the first operator of the next run of the same accumulator must be
+# at least this many operators apart (PE pipeline: read at +2, written at +4). One filter per PE is
+# exempt: its sum simply stays in the DSP.
+ACCUMULATOR_DISTANCE = 3
+
+# Weights wider than four bits are split into two digits, 16*high + low, of one operator each.
+DIGIT_BITS = 4
+DIGIT_LOW, DIGIT_HIGH = -8, 7
+MAX_WIDE_WEIGHT = 16 * DIGIT_HIGH + DIGIT_HIGH
+
+
+def split_digits(weight: int) -> tuple[int, int]:
+    """Split a weight of -119..119 into (high, low) digits of -8..7 each: weight = 16*high + low."""
+    low = (weight + 8) % 16 - 8
+    return (weight - low) // 16, low

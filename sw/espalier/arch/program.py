@@ -1,0 +1,145 @@
+"""Program format: layer descriptors, window patterns, requantisation table entries, DDR sections.
+
+The sequencer reads 128-bit program words. A descriptor is the fields of `layer_fields(config)` packed
+least significant bit first into `descriptor_words(config)` words, followed by
+`ceil(pattern_count / 4)` words of window patterns (32 bits each).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from espalier.arch.config import HardwareConfig
+from espalier.arch.fields import Field, total_bits
+
+PROGRAM_WORD_BITS = 128
+PATTERN_BITS = 32
+PATTERNS_PER_WORD = PROGRAM_WORD_BITS // PATTERN_BITS
+MAX_PATTERNS = 64
+TABLE_WORD_BITS = 72
+
+
+class Opcode(IntEnum):
+    """Kinds of descriptor."""
+
+    END = 0
+    LOAD = 1
+    CONV = 2
+    POOL = 3
+    STORE = 4
+
+
+class SectionKind(IntEnum):
+    """Destinations of a DDR section of the program image."""
+
+    PROGRAM = 0
+    STREAM = 1
+    TABLE = 2
+    END = 15
+
+
+# Right shifts after the multiplier, chosen by two bits: a 4:1 multiplexer a bit in the output stage.
+# The result has FRACTION_BITS fraction bits, removed with rounding after the residual is added.
+MULTIPLIER_BITS = 17
+MULTIPLIER_SHIFTS = (5, 11, 17, 23)
+RESIDUAL_MULTIPLIER_BITS = 16
+RESIDUAL_SHIFTS = (4, 8, 12, 16)
+FRACTION_BITS = 8
+FIXED_POINT_BITS = 20  # both addends saturate to this many signed bits
+ACCUMULATOR_BITS = 27  # of parts and bias together: the wide port of a DSP48E2
+
+COMMON_FIELDS = (
+    Field("opcode", 4, "Opcode"),
+    Field("layer", 8, "index of the layer, for status and counters"),
+    Field("wait_load", 1, "windows wait for the tile rows that a running LOAD has delivered"),
+    Field("residual", 1, "add the residual tensor"),
+    Field("average", 1, "POOL adds pixels instead of taking their maximum"),
+    Field("reduce", 1, "POOL: sum all lanes into lane 0 (global average)"),
+    Field("stride", 2, "1 or 2"),
+    Field("pattern_count", 7, "window patterns per channel"),
+    Field("passes", 6, "filter groups that run over the same windows one after the other"),
+    Field("blocks", 13, "blocks of window words per pass"),
+    Field("block_words", 5, "window words of a block: 8 or 16"),
+    Field("in_base", 13, "input tensor: first word in every bank"),
+    Field("in_tiles_y", 8, "input tensor: tile rows"),
+    Field("in_tiles_x", 8, "input tensor: tile columns"),
+    Field("in_channels", 13, "input tensor: channels"),
+    Field("in_pitch", 7, "input tensor: ceil(tile columns / 3)"),
+    Field("in_pad", 8, "value of pixels outside the map"),
+    Field("out_base", 13, "output tensor: first word in every bank"),
+    Field("out_tiles_y", 8, "output tensor: tile rows"),
+    Field("out_tiles_x", 8, "output tensor: tile columns"),
+    Field("out_channels", 13, "output tensor: channels"),
+    Field("out_pitch", 7, "output tensor: ceil(tile columns / 3)"),
+    Field("out_pad", 8, "written to the lanes of an edge tile that lie outside the map"),
+    Field("out_zero", 8, "zero point of the output"),
+    Field("out_rows_last", 4, "valid rows of the last tile row"),
+    Field("out_columns_last", 4, "valid columns of the last tile column"),
+    Field("step_y", 8, "tile step of a branch, rows"),
+    Field("step_x", 8, "tile step of a branch, columns (less than out_tiles_x)"),
+    Field("residual_base", 13, "residual tensor, of the output's shape: first word in every bank"),
+    Field("residual_zero", 8, "zero point of the residual"),
+    Field("residual_multiplier", RESIDUAL_MULTIPLIER_BITS, "scale of the residual"),
+    Field("residual_shift", 2, "index into RESIDUAL_SHIFTS"),
+    Field("dram_offset", 32, "LOAD, STORE: byte offset to the input or output address register"),
+    Field("store_beats", 3, "STORE: AXI beats written per tile word"),
+)
+
+BRANCH_FIELDS = (
+    Field("tile_y0", 8, "first tile, row"),
+    Field("tile_x0", 8, "first tile, column"),
+    Field("tiles", 13, "tiles of this branch; 0: the branch rests"),
+    Field("channel0", 13, "first input channel (POOL: also first output channel)"),
+    Field("channels", 13, "input channels walked"),
+    Field("table_base", 14, "first entry of the requantisation table"),
+    Field("table_entries", 14, "entries of all passes together (POOL: one entry, used for every channel)"),
+    Field("group_mask", 8, "branches that ask for the same windows, one bit each, own bit included"),
+)
+
+PATTERN_FIELDS = (
+    Field("tile_dy", 4, "centre tile = stride * output tile + this", signed=True),
+    Field("tile_dx", 4, "the same for columns", signed=True),
+    Field("row_offset", 4, "first row of the window, from the first row of the centre tile", signed=True),
+    Field("column_offset", 4, "first column of the word, likewise", signed=True),
+    Field("taps", 4, "POOL: vertical taps that take part, one bit each"),
+    Field("fetch", 1, "the word comes from a new window (otherwise from the one before)"),
+    Field("reserved", PATTERN_BITS - 21, "zero"),
+)
+
+TABLE_FIELDS = (
+    Field("multiplier", MULTIPLIER_BITS, "scale of the accumulator"),
+    Field("shift", 2, "index into MULTIPLIER_SHIFTS"),
+    Field("bias", ACCUMULATOR_BITS, "added to the sum of all parts", signed=True),
+    Field("out_channel", 12, "channel of the output tensor"),
+    Field("pe", 5, "PE whose next accumulator this entry drains"),
+    Field("first", 1, "first part of a filter: start a new sum"),
+    Field("last", 1, "last part: requantise and write; without it the sum stays or is dropped"),
+    Field("high_digit", 1, "the part counts sixteenfold"),
+    Field("end_of_pass", 1, "last entry of a pass"),
+    Field("reserved", TABLE_WORD_BITS - 67, "zero"),
+)
+
+# A DDR section: this header (one 128-bit beat), then `words` destination words. PROGRAM words are one
+# beat each; STREAM and TABLE words are nine bytes each, back to back, the end padded to a whole beat.
+SECTION_FIELDS = (
+    Field("kind", 8, "SectionKind"),
+    Field("index", 16, "STREAM: PE counted over all branches; TABLE: branch"),
+    Field("address", 32, "first word written"),
+    Field("words", 32, "words that follow"),
+    Field("reserved", PROGRAM_WORD_BITS - 88, "zero"),
+)
+
+
+def layer_fields(config: HardwareConfig) -> tuple[Field, ...]:
+    """All fields of a descriptor; those of branch b carry the prefix `b<b>_`."""
+    branch = tuple(
+        Field(f"b{index}_{field.name}", field.bits, field.doc, field.signed)
+        for index in range(config.branches)
+        for field in BRANCH_FIELDS
+    )
+    return COMMON_FIELDS + branch
+
+
+def descriptor_words(config: HardwareConfig) -> int:
+    """128-bit program words of one descriptor, window patterns not counted."""
+    return -(-total_bits(layer_fields(config)) // PROGRAM_WORD_BITS)
