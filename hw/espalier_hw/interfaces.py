@@ -119,3 +119,43 @@ def branch_signature(config: HardwareConfig) -> dict[str, wiring.Member]:
         "write": Out(stream.Signature(tile_write_layout(config))),
         "events": Out(EVENTS),
     }
+
+
+def drain_bits(config: HardwareConfig) -> int:
+    """Bits of one drained accumulator word: 36 bits a lane pair, see `packed_pair`."""
+    return config.pairs * 36
+
+
+def pe_signature(config: HardwareConfig) -> dict[str, wiring.Member]:
+    """Ports of a PE.
+
+    restart: pulse, stream pointer to zero. start: pulse; begin the next layer of the stream; `sets`
+    (tiles * passes, 0: read the header and rest), `blocks` and `passes` are valid from then on.
+    ring_write/commit: a window word for the ring; `commit` comes with the last word of a block.
+    release: pulse, the oldest block has been read for the last time.
+    set_done: pulse, all accumulators of the oldest unfinished set hold their final sums.
+    drain_request: pulse, read the oldest undrained accumulator (of a finished set) and free it; not again
+    before drain_valid, which comes one cycle later at the earliest, with `drain_data`; at all other times
+    `drain_data` is zero, so that a branch can OR its PEs together.
+    """
+    ring_bits = (config.ring_words - 1).bit_length()
+    return {
+        "restart": In(1),
+        "start": In(1),
+        "sets": In(19),
+        "blocks": In(13),
+        "passes": In(6),
+        "block_words": In(5),
+        "stream_write": In(memory_write(14, 72)),
+        "ring_write": In(memory_write(ring_bits, word_bits(config))),
+        "commit": In(1),
+        "release": Out(1),
+        "set_done": Out(1),
+        "drain_request": In(1),
+        "drain_valid": Out(1),
+        "drain_data": Out(drain_bits(config)),
+        "operator_issued": Out(1),
+        "null_issued": Out(1),
+        "ring_empty": Out(1),
+        "accumulators_full": Out(1),
+    }
