@@ -1,0 +1,26 @@
+"""How every command line of Espalier turns errors into messages and exit codes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from espalier.errors import EspalierError
+
+
+def run_command(command: Callable[[], None]) -> None:
+    """Run a command line to its end and exit.
+
+    `UserError` exits with 2, `VerificationMismatch` with 1, both with the message alone on stderr; Ctrl-C
+    exits with 130. Any other exception is a bug and keeps its traceback.
+    """
+    try:
+        command()
+    except EspalierError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(getattr(error, "exit_code", 2))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(0)
