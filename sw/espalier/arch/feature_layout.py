@@ -1,0 +1,58 @@
+"""Where the tiles of a tensor lie in the feature memory, and tensors as tile words."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Banks along one side of the 3x3 neighbourhood that one read returns.
+BANK_SIDE = 3
+BANKS = BANK_SIDE * BANK_SIDE
+
+
+def tensor_pitch(tiles_x: int) -> int:
+    """Tile columns of a tensor that share a bank: the distance of two of its rows, before channels."""
+    return -(-tiles_x // BANK_SIDE)
+
+
+def tensor_words(tiles_y: int, tiles_x: int, channels: int) -> int:
+    """Words that a tensor takes in every one of the nine banks."""
+    return -(-tiles_y // BANK_SIDE) * tensor_pitch(tiles_x) * channels
+
+
+def tile_position(
+    base: int, pitch: int, channels: int, tile_y: int, tile_x: int, channel: int
+) -> tuple[int, int]:
+    """Bank (0..8) and word of one tile of one channel.
+
+    `base` is the tensor's first word in every bank, `pitch` is `tensor_pitch(tiles_x)`. Tiles outside the
+    map have positions too (rounding towards minus infinity); what is read there is never used.
+    """
+    bank = tile_y % BANK_SIDE * BANK_SIDE + tile_x % BANK_SIDE
+    row, column = tile_y // BANK_SIDE, tile_x // BANK_SIDE
+    return bank, base + (row * pitch + column) * channels + channel
+
+
+def tile_words(pixels: NDArray[np.uint8], tile_size: int, pad: int) -> NDArray[np.uint8]:
+    """Cut uint8[C, H, W] into tiles uint8[tiles_y, tiles_x, C, T*T]; lanes outside the map hold `pad`.
+
+    Lane r*T + c of a word is pixel (r, c) of its tile. In this order the words also lie in DDR.
+    """
+    channels, height, width = pixels.shape
+    tiles_y, tiles_x = -(-height // tile_size), -(-width // tile_size)
+    padded = np.full((channels, tiles_y * tile_size, tiles_x * tile_size), pad, np.uint8)
+    padded[:, :height, :width] = pixels
+    tiles = padded.reshape(channels, tiles_y, tile_size, tiles_x, tile_size).transpose(1, 3, 0, 2, 4)
+    return np.ascontiguousarray(tiles).reshape(tiles_y, tiles_x, channels, tile_size**2)
+
+
+def tile_pixels(words: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+    """Inverse of `tile_words`: uint8[tiles_y, tiles_x, C, T*T] to uint8[C, height, width]."""
+    tiles_y, tiles_x, channels, lanes = words.shape
+    tile_size = int(round(lanes**0.5))
+    assert tile_size**2 == lanes, "a tile is square"
+    assert (tiles_y - 1) * tile_size < height <= tiles_y * tile_size, "height belongs to another tiling"
+    assert (tiles_x - 1) * tile_size < width <= tiles_x * tile_size, "width belongs to another tiling"
+    tiles = words.reshape(tiles_y, tiles_x, channels, tile_size, tile_size).transpose(2, 0, 3, 1, 4)
+    whole = tiles.reshape(channels, tiles_y * tile_size, tiles_x * tile_size)
+    return np.ascontiguousarray(whole[:, :height, :width])
