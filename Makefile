@@ -34,7 +34,7 @@ bench: .venv/report.done ## measure everything on docs/performance.md (long)
 	$(BIN)/sim bench
 
 bitstream: .venv/core.done ## Verilog for TARGET, and the bitstream where Vivado is installed
-	$(BIN)/sim build --target $(TARGET)
+	$(BIN)/espalier build --target $(TARGET)
 
 clean: ## remove what the other targets made
 	rm -rf .venv build dist sim_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,76 @@
+"""Presets load, invalid configurations are refused with one message, field packing round-trips."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from espalier.arch.config import load_config, preset_names
+from espalier.arch.fields import pack, unpack
+from espalier.arch.operators import MAX_WIDE_WEIGHT, OPERATOR_FIELDS, split_digits
+from espalier.arch.program import BRANCH_FIELDS, COMMON_FIELDS, TABLE_FIELDS
+from espalier.errors import ConfigError, InternalError
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_preset_loads(name):
+    config = load_config(name)
+    assert config.name == name
+    assert config.output_beats * config.output_pairs >= config.pairs
+
+
+def test_zcu104_has_the_lanes_it_promises():
+    assert load_config("zcu104").lanes == 3136
+
+
+def test_hash_depends_on_hardware_only():
+    config = load_config("tiny")
+    assert dataclasses.replace(config, clock_mhz=50, name="x").hash == config.hash
+    assert dataclasses.replace(config, accumulators=16).hash != config.hash
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tile_size: 7", "missing field"),
+        ("[1, 2]", "expected a mapping"),
+        ("{unclosed", "cannot read"),
+    ],
+)
+def test_bad_file(tmp_path, text, message):
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        load_config(str(path))
+
+
+def test_unknown_target_lists_the_known():
+    with pytest.raises(ConfigError, match="tiny, zcu104"):
+        load_config("zcu999")
+
+
+@pytest.mark.parametrize("change", [{"tile_size": 3}, {"ring_words": 48}, {"branches": True}, {"dsp_pairs": 9}])
+def test_out_of_range(change):
+    with pytest.raises(ConfigError, match=next(iter(change))):
+        dataclasses.replace(load_config("tiny"), **change)
+
+
+@pytest.mark.parametrize("fields", [OPERATOR_FIELDS, COMMON_FIELDS, BRANCH_FIELDS, TABLE_FIELDS])
+@given(data=st.data())
+def test_fields_round_trip(fields, data):
+    values = {f.name: data.draw(st.integers(f.low, f.high)) for f in fields}
+    assert unpack(fields, pack(fields, values)) == values
+
+
+def test_value_that_does_not_fit():
+    with pytest.raises(InternalError, match="weight"):
+        pack(OPERATOR_FIELDS, {"weight": 8})
+
+
+@given(st.integers(-MAX_WIDE_WEIGHT, MAX_WIDE_WEIGHT))
+def test_digits(weight):
+    high, low = split_digits(weight)
+    assert 16 * high + low == weight
+    assert -8 <= high <= 7
+    assert -8 <= low <= 7
