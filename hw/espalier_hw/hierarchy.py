@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal
+from amaranth.hdl import ClockSignal, Const, Instance, Module, ResetSignal, Value
 from amaranth.lib import wiring
 
 
@@ -20,9 +20,14 @@ class SeparateModules:
 
     def place(self, m: Module, name: str, module: str, component: wiring.Component) -> None:
         """Instantiate `component` as Verilog module `module` and connect all ports of its signature."""
-        self.components.setdefault(module, component)
+        if self.components.setdefault(module, component) is not component:
+            # Only its ports are used; Amaranth would warn that it was never elaborated.
+            component._MustUse__used = True
         ports: dict[str, Any] = {"i_clk": ClockSignal(), "i_rst": ResetSignal()}
-        for path, member, value in component.signature.flatten(component):
+        for path, member, port in component.signature.flatten(component):
+            value = Value.cast(port)
+            if len(value) == 0 or isinstance(value, Const):
+                continue  # such ports do not exist in Verilog
             direction = "o" if member.flow == wiring.Out else "i"
             ports[f"{direction}_{'__'.join(str(part) for part in path)}"] = value
         m.submodules[name] = Instance(module, **ports)

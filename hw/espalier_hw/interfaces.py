@@ -82,6 +82,19 @@ def tile_write_layout(config: HardwareConfig) -> data.StructLayout:
     return data.StructLayout({"address": TILE_ADDRESS, "data": unsigned(tile_bits(config))})
 
 
+BURST_COUNT_BITS = 28  # beats of one DMA command
+
+
+def dma_command(config: HardwareConfig) -> data.StructLayout:
+    """One DMA command: byte address (a multiple of the beat size) and beats (at least one)."""
+    return data.StructLayout({"address": config.axi_address_bits, "beats": BURST_COUNT_BITS})
+
+
+def dma_beat(config: HardwareConfig) -> data.StructLayout:
+    """One DMA beat; `last` marks the last beat of its command."""
+    return data.StructLayout({"data": config.axi_data_bits, "last": 1})
+
+
 def memory_write(address_bits: int, data_bits: int) -> wiring.Signature:
     """Write port of a memory that is filled at load time; never stalls."""
     return wiring.Signature(

@@ -1,0 +1,194 @@
+"""The core: everything that RESET clears. Sequencer, loader, DMA walkers, feature memory and branches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect
+
+from espalier.arch.config import HardwareConfig
+from espalier_hw.branch import Branch
+from espalier_hw.counters import COUNTER_BITS, LayerCounters
+from espalier_hw.csr import counter_address_bits
+from espalier_hw.feature_dma import LoadWalker, StoreWalker
+from espalier_hw.feature_system import FeatureSystem
+from espalier_hw.hierarchy import place
+from espalier_hw.interfaces import dma_beat, dma_command, tile_bits
+from espalier_hw.loader import Loader
+from espalier_hw.sequencer import Sequencer
+
+
+def core_signature(config: HardwareConfig) -> dict[str, wiring.Member]:
+    """Ports of the core.
+
+    loader_start, sequencer_start: command pulses, never both at work; *_done, *_error: pulses.
+    program_address, program_bytes, input_address, output_address: registers, stable during a command.
+    read_*, write_*: command and data streams of the AXI engines; write_idle: no write is outstanding.
+    counter_*: read port of the layer counters. layer, state: register values.
+    observed_*: writes into the feature memory, for simulation.
+    """
+    address = config.axi_address_bits
+    return {
+        "loader_start": In(1),
+        "loader_done": Out(1),
+        "loader_error": Out(1),
+        "sequencer_start": In(1),
+        "sequencer_done": Out(1),
+        "sequencer_error": Out(1),
+        "program_address": In(address),
+        "program_bytes": In(32),
+        "input_address": In(address),
+        "output_address": In(address),
+        "read_command": Out(stream.Signature(dma_command(config))),
+        "read_data": In(stream.Signature(dma_beat(config))),
+        "write_command": Out(stream.Signature(dma_command(config))),
+        "write_data": Out(stream.Signature(dma_beat(config))),
+        "write_idle": In(1),
+        "counter_address": In(counter_address_bits(config)),
+        "counter_data": Out(COUNTER_BITS),
+        "layer": Out(8),
+        "state": Out(16),
+        "observed_valid": Out(1),
+        "observed_bank": Out(4),
+        "observed_address": Out(13),
+        "observed_data": Out(tile_bits(config)),
+    }
+
+
+class Core(wiring.Component):
+    """See `core_signature`. `primitives` goes to the branches."""
+
+    def __init__(self, config: HardwareConfig, primitives: str) -> None:
+        self.config, self.primitives = config, primitives
+        super().__init__(core_signature(config))
+
+    def elaborate(self, platform: Any) -> Module:
+        """Wires only; every register is in a block."""
+        m = Module()
+        config = self.config
+        m.submodules.sequencer = self.sequencer = Sequencer(config)
+        m.submodules.loader = self.loader = Loader(config)
+        m.submodules.load = self.load = LoadWalker(config)
+        m.submodules.store = self.store = StoreWalker(config)
+        m.submodules.counters = self.counters = LayerCounters(config)
+        m.submodules.features = self.features = FeatureSystem(config)
+        self.branches = [Branch(config, self.primitives) for _ in range(config.branches)]
+        for index, branch in enumerate(self.branches):
+            place(m, platform, f"branch{index}", "branch", branch)
+            self._branch(m, index, branch)
+            self._branch_features(m, index, branch)
+        self._commands(m)
+        self._read_users(m)
+        self._write_user(m)
+        self._sequence(m)
+        self._observe(m)
+        return m
+
+    def _commands(self, m: Module) -> None:
+        loader, sequencer = self.loader, self.sequencer
+        m.d.comb += [
+            loader.start.eq(self.loader_start),
+            loader.address.eq(self.program_address),
+            loader.length.eq(self.program_bytes),
+            self.loader_done.eq(loader.done),
+            self.loader_error.eq(loader.error),
+            sequencer.start.eq(self.sequencer_start),
+            self.sequencer_done.eq(sequencer.done),
+            self.sequencer_error.eq(sequencer.error),
+        ]
+
+    def _read_users(self, m: Module) -> None:
+        """Loader and LOAD never run at the same time: they belong to different commands."""
+        loader, load, command, beats = self.loader, self.load, self.read_command, self.read_data
+        payloads = [user.command.payload.as_value() for user in (loader, load)]
+        m.d.comb += [
+            command.payload.eq(Mux(loader.busy, *payloads)),
+            command.valid.eq(loader.command.valid | load.command.valid),
+            beats.ready.eq(loader.beats.ready | load.beats.ready),
+        ]
+        for user in (loader, load):
+            m.d.comb += [
+                user.command.ready.eq(command.ready),
+                user.beats.payload.eq(beats.payload),
+                user.beats.valid.eq(beats.valid),
+            ]
+        m.d.comb += load.base_address.eq(self.input_address)
+
+    def _write_user(self, m: Module) -> None:
+        store, features = self.store, self.features
+        connect(m, store.command, wiring.flipped(self.write_command))
+        connect(m, store.beats, wiring.flipped(self.write_data))
+        connect(m, store.request, features.store_request)
+        m.d.comb += [
+            store.base_address.eq(self.output_address),
+            store.engine_idle.eq(self.write_idle),
+            store.tile_valid.eq(features.store_valid),
+            store.tile_data.eq(features.tile_data),
+        ]
+
+    def _sequence(self, m: Module) -> None:
+        sequencer, load, store, counters = self.sequencer, self.load, self.store, self.counters
+        m.d.comb += [
+            sequencer.program_write.enable.eq(self.loader.program_write.enable),
+            sequencer.program_write.address.eq(self.loader.program_write.address),
+            sequencer.program_write.data.eq(self.loader.program_write.data),
+            sequencer.branches_done.eq(Cat(branch.done for branch in self.branches).all()),
+            sequencer.memory_idle.eq(self.features.idle),
+            load.start.eq(sequencer.load_start),
+            load.layer.eq(sequencer.layer),
+            sequencer.load_busy.eq(load.busy),
+            store.start.eq(sequencer.store_start),
+            store.layer.eq(sequencer.layer),
+            sequencer.store_busy.eq(store.busy),
+            counters.begin.eq(sequencer.count_begin),
+            counters.end.eq(sequencer.count_end),
+            counters.layer.eq(sequencer.layer_index),
+            sequencer.counters_busy.eq(counters.busy),
+        ]
+        connect(m, load.write, self.features.write[self.config.branches])
+
+    def _branch(self, m: Module, index: int, branch: Branch) -> None:
+        sequencer, loader = self.sequencer, self.loader
+        m.d.comb += [
+            branch.start.eq(sequencer.layer_start),
+            branch.restart.eq(sequencer.restart),
+            branch.layer.eq(sequencer.layer),
+            branch.branch.eq(sequencer.branch[index]),
+            branch.pattern_write.enable.eq(sequencer.pattern_write.enable),
+            branch.pattern_write.address.eq(sequencer.pattern_write.address),
+            branch.pattern_write.data.eq(sequencer.pattern_write.data),
+            branch.stream_write_pe.eq(loader.write_pe),
+            branch.stream_write.enable.eq(loader.stream_enable[index]),
+            branch.table_write.enable.eq(loader.table_enable[index]),
+            branch.rows_ready.eq(self.load.rows_ready),
+            self.counters.events[index].eq(branch.events),
+        ]
+        for port in (branch.stream_write, branch.table_write):
+            m.d.comb += [port.address.eq(loader.write_address), port.data.eq(loader.write_data)]
+
+    def _branch_features(self, m: Module, index: int, branch: Branch) -> None:
+        features = self.features
+        connect(m, branch.window_request, features.window_request[index])
+        connect(m, branch.residual_request, features.residual_request[index])
+        connect(m, branch.write, features.write[index])
+        m.d.comb += [
+            features.group_mask[index].eq(self.sequencer.branch[index].group_mask),
+            branch.window_valid.eq(features.window_valid[index]),
+            branch.window_data.eq(features.window_data),
+            branch.residual_valid.eq(features.residual_valid[index]),
+            branch.residual_data.eq(features.tile_data),
+        ]
+
+    def _observe(self, m: Module) -> None:
+        m.d.comb += [
+            self.counters.address.eq(self.counter_address),
+            self.counter_data.eq(self.counters.data),
+            self.layer.eq(self.sequencer.layer_index),
+            self.state.eq(
+                Cat(self.sequencer.state, *[0] * 4, self.loader.busy, self.load.busy, self.store.busy)
+            ),
+        ]
+        for name in ("valid", "bank", "address", "data"):
+            m.d.comb += getattr(self, f"observed_{name}").eq(getattr(self.features, f"trace_{name}"))

@@ -1,0 +1,303 @@
+"""LOAD and STORE of whole tensors: walkers between the AXI engines and the feature memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from espalier.arch.config import HardwareConfig
+from espalier_hw.interfaces import (
+    BURST_COUNT_BITS,
+    LAYER,
+    TILE_ADDRESS,
+    dma_beat,
+    dma_command,
+    tile_bits,
+    tile_write_layout,
+)
+
+# Cycles from the acceptance of a tile word by the feature memory until a window surely sees it.
+WRITE_LATENCY = 16
+# Cycles until the write engine has surely left its idle state after taking a command or a beat.
+SETTLE_CYCLES = 8
+# Tile words of a STORE on their way from the feature memory.
+STORE_DEPTH = 8
+NO_LOAD = 255
+
+# A tensor in the feature memory, as descriptors name it for input and output.
+TENSOR = data.StructLayout({"base": 13, "tiles_y": 8, "tiles_x": 8, "channels": 13, "pitch": 7})
+
+
+def input_tensor(layer: data.View) -> dict[str, Value]:
+    """Fields of TENSOR from the descriptor's input."""
+    return {name: getattr(layer, f"in_{name}") for name in TENSOR.members}
+
+
+def output_tensor(layer: data.View) -> dict[str, Value]:
+    """Fields of TENSOR from the descriptor's output."""
+    return {name: getattr(layer, f"out_{name}") for name in TENSOR.members}
+
+
+def walk(tiles_y: int, tiles_x: int, channels: int) -> list[tuple[int, int, int]]:
+    """Reference: tile words of a tensor in DDR order as (tile row, tile column, channel)."""
+    return [(y, x, c) for y in range(tiles_y) for x in range(tiles_x) for c in range(channels)]
+
+
+class TileWalk(wiring.Component):
+    """Counts through the tile words of a tensor in DDR order.
+
+    start: pulse, back to the first word; `tensor` is valid from then on. step: pulse, next word.
+    address: of the current word. last_of_row: it is the last word of its tile row; last: of the tensor.
+    words: words of the tensor, valid three cycles after `start`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "start": In(1),
+                "step": In(1),
+                "tensor": In(TENSOR),
+                "address": Out(TILE_ADDRESS),
+                "last_of_row": Out(1),
+                "last": Out(1),
+                "words": Out(BURST_COUNT_BITS),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Three nested counters and two multiplications in sequence."""
+        m = Module()
+        tensor, address = self.tensor, self.address
+        y, x, channel = Signal(8), Signal(8), Signal(13)
+        area = Signal(16)
+        m.d.sync += [
+            area.eq(tensor.tiles_y * tensor.tiles_x),
+            self.words.eq(area * tensor.channels),
+        ]
+        last_channel = channel == tensor.channels - 1
+        last_column = x == tensor.tiles_x - 1
+        m.d.comb += [
+            address.base.eq(tensor.base),
+            address.pitch.eq(tensor.pitch),
+            address.channels.eq(tensor.channels),
+            address.tile_y.eq(y),
+            address.tile_x.eq(x),
+            address.channel.eq(channel),
+            self.last_of_row.eq(last_channel & last_column),
+            self.last.eq(self.last_of_row & (y == tensor.tiles_y - 1)),
+        ]
+        with m.If(self.start):
+            m.d.sync += [y.eq(0), x.eq(0), channel.eq(0)]
+        with m.Elif(self.step):
+            m.d.sync += [
+                channel.eq(Mux(last_channel, 0, channel + 1)),
+                x.eq(Mux(last_channel, Mux(last_column, 0, x + 1), x)),
+                y.eq(y + self.last_of_row),
+            ]
+        return m
+
+
+class LoadWalker(wiring.Component):
+    """LOAD: beats from the read engine become tile words of the output tensor of a descriptor.
+
+    start: pulse, `layer` and `base_address` (bytes) are valid with it; `busy` from the next cycle until every
+    word can be read back. rows_ready: tile rows that have arrived, 255 while not busy.
+    """
+
+    def __init__(self, config: HardwareConfig) -> None:
+        self.config = config
+        super().__init__(
+            {
+                "start": In(1),
+                "layer": In(LAYER),
+                "base_address": In(config.axi_address_bits),
+                "busy": Out(1),
+                "rows_ready": Out(8),
+                "command": Out(stream.Signature(dma_command(config))),
+                "beats": In(stream.Signature(dma_beat(config))),
+                "write": Out(stream.Signature(tile_write_layout(config))),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Command first, then words until the last one, then wait until it has arrived."""
+        m = Module()
+        config, command = self.config, self.command
+        tensor, rows, wait = Signal(TENSOR), Signal(8), Signal(range(WRITE_LATENCY + 1))
+        address = Signal(config.axi_address_bits)
+        m.submodules.walk = self.walk = TileWalk()
+        arriving = Signal(WRITE_LATENCY)
+        row_done, all_done, moving = Signal(), Signal(), Signal()
+        self._words(m, moving)
+        m.d.comb += [
+            self.walk.tensor.eq(tensor),
+            row_done.eq(self.write.valid & self.write.ready & self.row_end),
+            all_done.eq(self.write.valid & self.write.ready & self.tensor_end),
+            command.payload.address.eq(address),
+            command.payload.beats.eq(self.walk.words * config.word_beats),
+        ]
+        m.d.sync += arriving.eq(Cat(row_done, arriving))
+        with m.If(arriving[-1]):
+            m.d.sync += rows.eq(rows + 1)
+        with m.FSM() as fsm:
+            m.d.comb += [
+                self.busy.eq(~fsm.ongoing("IDLE")),
+                self.rows_ready.eq(Mux(self.busy, rows, NO_LOAD)),
+                moving.eq(fsm.ongoing("MOVE")),
+            ]
+            with m.State("IDLE"), m.If(self.start):
+                m.d.comb += self.walk.start.eq(1)
+                m.d.sync += [tensor[n].eq(v) for n, v in output_tensor(self.layer).items()]
+                m.d.sync += address.eq(self.base_address + self.layer.dram_offset)
+                m.d.sync += [rows.eq(0), wait.eq(0)]
+                m.next = "SIZE"
+            with m.State("SIZE"):
+                m.d.sync += wait.eq(wait + 1)
+                with m.If(wait == 3):
+                    m.d.sync += wait.eq(0)
+                    m.next = "COMMAND"
+            with m.State("COMMAND"):
+                m.d.comb += command.valid.eq(1)
+                with m.If(command.ready):
+                    m.next = "MOVE"
+            with m.State("MOVE"), m.If(all_done):
+                m.next = "ARRIVE"
+            with m.State("ARRIVE"):
+                m.d.sync += wait.eq(wait + 1)
+                with m.If(wait == WRITE_LATENCY):
+                    m.next = "IDLE"
+        return m
+
+    def _words(self, m: Module, moving: Value) -> None:
+        """Collect the beats of a word; its last beat completes it into the output register."""
+        config, bits, write = self.config, tile_bits(self.config), self.write
+        beats = config.word_beats
+        kept = Signal(max(1, (beats - 1) * config.axi_data_bits), reset_less=True)
+        beat, last_beat = Signal(range(beats)), Signal()
+        self.row_end, self.tensor_end = Signal(), Signal()
+        word = Cat(kept, self.beats.payload.data) if beats > 1 else self.beats.payload.data
+        m.d.comb += [
+            last_beat.eq(beat == beats - 1),
+            self.beats.ready.eq(moving & (~last_beat | ~write.valid | write.ready)),
+        ]
+        with m.If(write.ready):
+            m.d.sync += write.valid.eq(0)
+        with m.If(self.beats.valid & self.beats.ready):
+            m.d.sync += [beat.eq(Mux(last_beat, 0, beat + 1)), kept.eq(word[config.axi_data_bits :])]
+            with m.If(last_beat):
+                m.d.comb += self.walk.step.eq(1)
+                m.d.sync += [
+                    write.valid.eq(1),
+                    write.payload.data.eq(word[:bits]),
+                    write.payload.address.eq(self.walk.address),
+                    self.row_end.eq(self.walk.last_of_row),
+                    self.tensor_end.eq(self.walk.last),
+                ]
+
+
+class StoreWalker(wiring.Component):
+    """STORE: tile words of the input tensor of a descriptor go to the write engine.
+
+    start: pulse, `layer` and `base_address` (bytes) are valid from then until `busy` falls; `busy` rises in
+    the next cycle and falls when the write engine is idle again (`engine_idle`).
+    request, tile_valid, tile_data: the feature memory's store port, words come back in order.
+    """
+
+    def __init__(self, config: HardwareConfig) -> None:
+        self.config = config
+        super().__init__(
+            {
+                "start": In(1),
+                "layer": In(LAYER),
+                "base_address": In(config.axi_address_bits),
+                "busy": Out(1),
+                "command": Out(stream.Signature(dma_command(config))),
+                "beats": Out(stream.Signature(dma_beat(config))),
+                "engine_idle": In(1),
+                "request": Out(stream.Signature(TILE_ADDRESS)),
+                "tile_valid": In(1),
+                "tile_data": In(tile_bits(config)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Command first, then requests for as many words as the FIFO has room for."""
+        m = Module()
+        command, wait = self.command, Signal(range(SETTLE_CYCLES))
+        address = Signal(self.config.axi_address_bits)
+        m.submodules.walk = self.walk = TileWalk()
+        requesting = Signal()
+        self._requests(m, requesting)
+        self._beats(m)
+        m.d.comb += [self.walk.tensor[n].eq(v) for n, v in input_tensor(self.layer).items()]
+        m.d.comb += [
+            command.payload.address.eq(address),
+            command.payload.beats.eq(self.walk.words * self.layer.store_beats),
+        ]
+        with m.FSM() as fsm:
+            m.d.comb += [self.busy.eq(~fsm.ongoing("IDLE")), requesting.eq(fsm.ongoing("REQUEST"))]
+            with m.State("IDLE"), m.If(self.start):
+                m.d.comb += self.walk.start.eq(1)
+                m.d.sync += [wait.eq(0), self.words_left.eq(0)]
+                m.d.sync += address.eq(self.base_address + self.layer.dram_offset)
+                m.next = "SIZE"
+            with m.State("SIZE"):
+                m.d.sync += wait.eq(wait + 1)
+                with m.If(wait == 3):
+                    m.d.sync += [wait.eq(0), self.words_left.eq(self.walk.words)]
+                    m.next = "COMMAND"
+            with m.State("COMMAND"):
+                m.d.comb += command.valid.eq(1)
+                with m.If(command.ready):
+                    m.next = "REQUEST"
+            with m.State("REQUEST"), m.If(self.request.valid & self.request.ready & self.walk.last):
+                m.next = "SEND"
+            with m.State("SEND"), m.If(self.words_left == 0):
+                m.next = "FINISH"
+            with m.State("FINISH"):
+                m.d.sync += wait.eq(wait + (wait != SETTLE_CYCLES - 1))
+                with m.If((wait == SETTLE_CYCLES - 1) & self.engine_idle):
+                    m.next = "IDLE"
+        return m
+
+    def _requests(self, m: Module, requesting: Value) -> None:
+        m.submodules.fifo = self.words = fifo.SyncFIFOBuffered(
+            width=tile_bits(self.config), depth=STORE_DEPTH
+        )
+        room, asked = Signal(range(STORE_DEPTH + 1), init=STORE_DEPTH), Signal()
+        self.taken = Signal()
+        m.d.comb += [
+            self.request.payload.eq(self.walk.address),
+            self.request.valid.eq(requesting & (room != 0)),
+            asked.eq(self.request.valid & self.request.ready),
+            self.walk.step.eq(asked),
+            self.words.w_en.eq(self.tile_valid),
+            self.words.w_data.eq(self.tile_data),
+        ]
+        m.d.sync += room.eq(room + self.taken - asked)
+
+    def _beats(self, m: Module) -> None:
+        """The first `store_beats` beats of every word, least significant first."""
+        config, beats = self.config, self.beats
+        padded = config.word_beats * config.axi_data_bits
+        word, have_word = Signal(padded, reset_less=True), Signal()
+        beat, last_beat, sent = Signal(3), Signal(), Signal()
+        self.words_left = Signal(BURST_COUNT_BITS)
+        m.d.comb += [
+            last_beat.eq(beat == self.layer.store_beats - 1),
+            beats.valid.eq(have_word),
+            beats.payload.data.eq(word[: config.axi_data_bits]),
+            beats.payload.last.eq(last_beat & (self.words_left == 1)),
+            sent.eq(beats.valid & beats.ready),
+            self.taken.eq(self.words.r_rdy & (~have_word | (sent & last_beat))),
+            self.words.r_en.eq(self.taken),
+        ]
+        with m.If(sent):
+            m.d.sync += [beat.eq(Mux(last_beat, 0, beat + 1)), word.eq(word >> config.axi_data_bits)]
+            with m.If(last_beat):
+                m.d.sync += [have_word.eq(0), self.words_left.eq(self.words_left - 1)]
+        with m.If(self.taken):
+            m.d.sync += [have_word.eq(1), word.eq(self.words.r_data)]

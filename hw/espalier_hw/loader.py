@@ -1,0 +1,188 @@
+"""LOAD command: reads the program image from DDR and fills program, stream and table memories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from espalier.arch.config import HardwareConfig
+from espalier.arch.program import PROGRAM_WORD_BITS, SECTION_FIELDS, TABLE_WORD_BITS, SectionKind
+from espalier_hw.gearbox import WORD_BYTES, Gearbox
+from espalier_hw.interfaces import dma_beat, dma_command, memory_write, struct
+
+SECTION = struct(SECTION_FIELDS)
+WORD_ADDRESS_BITS = 14
+
+
+class Loader(wiring.Component):
+    """Walks the sections of a program image.
+
+    start: pulse; address (bytes) and length (bytes, a multiple of 16) are valid with it.
+    done, error: pulse at the end; error means an unknown section kind, an index or address range that the
+    hardware does not have, or an image that ends inside a section; nothing more is read then.
+    program_write: 128-bit words. The 72-bit words of streams and tables share `write_address`,
+    `write_data` and `write_pe` (PE inside its branch); `stream_enable`, `table_enable` have a bit per branch.
+    """
+
+    def __init__(self, config: HardwareConfig) -> None:
+        self.config = config
+        super().__init__(
+            {
+                "start": In(1),
+                "address": In(config.axi_address_bits),
+                "length": In(32),
+                "busy": Out(1),
+                "done": Out(1),
+                "error": Out(1),
+                "command": Out(stream.Signature(dma_command(config))),
+                "beats": In(stream.Signature(dma_beat(config))),
+                "program_write": Out(
+                    memory_write((config.program_depth_words - 1).bit_length(), PROGRAM_WORD_BITS)
+                ),
+                "write_address": Out(WORD_ADDRESS_BITS),
+                "write_data": Out(TABLE_WORD_BITS),
+                "write_pe": Out(5),
+                "stream_enable": Out(config.branches),
+                "table_enable": Out(config.branches),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Header, check, words, next header; beats behind the END section are read and dropped."""
+        m = Module()
+        m.submodules.gearbox = self.gearbox = Gearbox()
+        self.section = Signal(SECTION)
+        self.beats_left = Signal(28)  # of the image
+        self.feed_left = Signal(28)  # of the section, still to be read
+        self.words_left = Signal(32)
+        self.word_address = Signal(WORD_ADDRESS_BITS)
+        self.beat = Signal()
+        m.d.comb += self.beat.eq(self.beats.valid & self.beats.ready)
+        with m.If(self.beat):
+            m.d.sync += self.beats_left.eq(self.beats_left - 1)
+        m.d.sync += [self.done.eq(0), self.error.eq(0)]
+        with m.FSM() as fsm:
+            m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
+            with m.State("IDLE"), m.If(self.start):
+                m.d.sync += [
+                    self.command.payload.address.eq(self.address),
+                    self.command.payload.beats.eq(self.length[4:]),
+                    self.beats_left.eq(self.length[4:]),
+                ]
+                m.next = "COMMAND"
+            with m.State("COMMAND"):
+                self._command(m)
+            with m.State("HEADER"):
+                self._header(m)
+            with m.State("SIZE"):
+                packed_bytes = self.section.words * WORD_BYTES
+                m.d.sync += self.feed_left.eq(
+                    Mux(
+                        self.section.kind == SectionKind.PROGRAM, self.section.words, (packed_bytes + 15) >> 4
+                    )
+                )
+                m.next = "CHECK"
+            with m.State("CHECK"):
+                self._check(m)
+            with m.State("WORDS"):
+                self._words(m)
+            with m.State("DRAIN"):
+                m.d.comb += self.beats.ready.eq(1)
+                with m.If(self.beats_left == 0):
+                    m.d.sync += self.done.eq(1)
+                    m.next = "IDLE"
+        self._memories(m, fsm.ongoing("WORDS"))
+        return m
+
+    def _fail(self, m: Module) -> None:
+        m.d.sync += self.error.eq(1)
+        m.next = "IDLE"
+
+    def _command(self, m: Module) -> None:
+        with m.If(self.beats_left == 0):
+            self._fail(m)
+        with m.Else():
+            m.d.comb += self.command.valid.eq(1)
+            with m.If(self.command.ready):
+                m.next = "HEADER"
+
+    def _header(self, m: Module) -> None:
+        m.d.comb += self.beats.ready.eq(self.beats_left != 0)
+        with m.If(self.beats_left == 0):
+            m.next = "DRAIN"
+        with m.If(self.beat):
+            m.d.sync += self.section.eq(self.beats.payload.data)
+            m.next = "SIZE"
+
+    def _check(self, m: Module) -> None:
+        config, section = self.config, self.section
+        end = Signal(33)
+        m.d.comb += end.eq(section.address + section.words)
+        limits = {
+            SectionKind.PROGRAM: (1, config.program_depth_words),
+            SectionKind.STREAM: (config.pes, config.stream_depth_words),
+            SectionKind.TABLE: (config.branches, config.table_depth_words),
+        }
+        good = Signal()
+        with m.Switch(section.kind):
+            for kind, (indices, depth) in limits.items():
+                with m.Case(kind):
+                    m.d.comb += good.eq((section.index < indices) & (end <= depth))
+        m.d.sync += [self.words_left.eq(section.words), self.word_address.eq(section.address)]
+        with m.If(section.kind == SectionKind.END):
+            m.next = "DRAIN"
+        with m.Elif(~good | (self.feed_left > self.beats_left)):
+            self._fail(m)
+        with m.Elif(section.words == 0):
+            m.next = "HEADER"
+        with m.Else():
+            m.next = "WORDS"
+
+    def _words(self, m: Module) -> None:
+        gearbox = self.gearbox
+        word = Signal()
+        packed = self.section.kind != SectionKind.PROGRAM
+        more = self.feed_left != 0
+        m.d.comb += [
+            gearbox.beats.payload.eq(self.beats.payload.data),
+            gearbox.beats.valid.eq(self.beats.valid & packed & more),
+            gearbox.words.ready.eq(1),
+            self.beats.ready.eq(more & (~packed | gearbox.beats.ready)),
+            word.eq(Mux(packed, gearbox.words.valid, self.beat)),
+        ]
+        with m.If(self.beat):
+            m.d.sync += self.feed_left.eq(self.feed_left - 1)
+        with m.If(word):
+            m.d.sync += [
+                self.words_left.eq(self.words_left - 1),
+                self.word_address.eq(self.word_address + 1),
+            ]
+            with m.If(self.words_left == 1):
+                m.d.comb += gearbox.clear.eq(1)  # the rest of the last beat is padding
+                m.next = "HEADER"
+
+    def _memories(self, m: Module, active: Value) -> None:
+        config, section, word = self.config, self.section, self.gearbox.words
+        branch, pe = Signal(range(config.branches)), Signal(5)
+        for index in range(config.branches):
+            first = index * config.pes_per_branch
+            with m.If(section.index >= first):
+                m.d.comb += [branch.eq(index), pe.eq(section.index - first)]
+        target = Signal(data.StructLayout({"stream": config.branches, "table": config.branches}))
+        with m.If(active & word.valid):
+            with m.If(section.kind == SectionKind.STREAM):
+                m.d.comb += target.stream.eq(1 << branch)
+            with m.If(section.kind == SectionKind.TABLE):
+                m.d.comb += target.table.eq(1 << section.index[:3])
+        m.d.sync += [
+            Cat(self.stream_enable, self.table_enable).eq(target),
+            self.write_pe.eq(pe),
+            self.write_address.eq(self.word_address),
+            self.write_data.eq(word.payload),
+            self.program_write.enable.eq(active & (section.kind == SectionKind.PROGRAM) & self.beat),
+            self.program_write.address.eq(self.word_address),
+            self.program_write.data.eq(self.beats.payload.data),
+        ]

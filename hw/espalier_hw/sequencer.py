@@ -1,0 +1,185 @@
+"""Sequencer: walks the layer descriptors of the program and starts branches and DMA."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import memory, wiring
+from amaranth.lib.wiring import In, Out
+
+from espalier.arch.config import HardwareConfig
+from espalier.arch.program import (
+    PATTERN_BITS,
+    PATTERNS_PER_WORD,
+    PROGRAM_WORD_BITS,
+    Opcode,
+    descriptor_words,
+)
+from espalier_hw.interfaces import BRANCH_LAYER, LAYER, PATTERN, memory_write
+
+# Cycles that all branches and the feature memory must be idle together before a layer counts as finished:
+# more than a word spends in registers between a branch's port and the memory's idle output.
+QUIET_CYCLES = 4
+
+
+class Sequencer(wiring.Component):
+    """Runs the program once per `start`.
+
+    program_write: fills the program memory. start: pulse; `restart` follows as a pulse to the branches.
+    layer, branch, pattern_write, layer_start: see `interfaces.branch_signature`; shared by all branches but
+    `branch`. branches_done: all branches; memory_idle: nothing is on its way into the feature memory.
+    load_start, store_start: pulses to the DMA, which then holds load_busy, store_busy until it is done.
+    count_begin, count_end: pulses around a CONV or POOL for the layer counters (counters_busy: wait);
+    layer_index: its index. done: pulse at END. error: pulse, unknown opcode; the sequencer then stands still.
+    state: number of the current state.
+    """
+
+    def __init__(self, config: HardwareConfig) -> None:
+        self.config = config
+        self.program_bits = (config.program_depth_words - 1).bit_length()
+        super().__init__(
+            {
+                "start": In(1),
+                "restart": Out(1),
+                "program_write": In(memory_write(self.program_bits, PROGRAM_WORD_BITS)),
+                "layer": Out(LAYER),
+                "branch": Out(BRANCH_LAYER).array(config.branches),
+                "pattern_write": Out(memory_write(6, PATTERN.size)),
+                "layer_start": Out(1),
+                "branches_done": In(1),
+                "memory_idle": In(1),
+                "load_start": Out(1),
+                "load_busy": In(1),
+                "store_start": Out(1),
+                "store_busy": In(1),
+                "count_begin": Out(1),
+                "count_end": Out(1),
+                "counters_busy": In(1),
+                "layer_index": Out(8),
+                "done": Out(1),
+                "error": Out(1),
+                "state": Out(4),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """States: descriptor, patterns, execution by opcode, end of the layer."""
+        m = Module()
+        self._program_memory(m)
+        pulses = (
+            self.restart, self.layer_start, self.load_start, self.store_start,
+            self.count_begin, self.count_end, self.done, self.error, self.pattern_write.enable,
+        )  # fmt: skip
+        m.d.sync += [pulse.eq(0) for pulse in pulses]
+        states = (
+            self._idle, self._fetch, self._pattern_fetch, self._pattern_write, self._execute,
+            self._load, self._compute, self._store,
+        )  # fmt: skip
+        with m.FSM():
+            for number, state in enumerate(states):
+                with m.State(state.__name__.strip("_").upper()):
+                    m.d.comb += self.state.eq(number)
+                    state(m)
+        return m
+
+    def _program_memory(self, m: Module) -> None:
+        config = self.config
+        m.submodules.program = program = memory.Memory(
+            shape=PROGRAM_WORD_BITS, depth=config.program_depth_words, init=[]
+        )
+        write, read = program.write_port(), program.read_port()
+        self.pointer = Signal(self.program_bits)
+        self.word = read.data
+        descriptor = Signal(descriptor_words(config) * PROGRAM_WORD_BITS, reset_less=True)
+        self.descriptor = descriptor
+        m.d.comb += [
+            write.en.eq(self.program_write.enable),
+            write.addr.eq(self.program_write.address),
+            write.data.eq(self.program_write.data),
+            read.en.eq(1),
+            read.addr.eq(self.pointer),
+            self.layer.eq(descriptor[: LAYER.size]),
+        ]
+        for index, branch in enumerate(self.branch):
+            m.d.comb += branch.eq(descriptor[LAYER.size + index * BRANCH_LAYER.size :][: BRANCH_LAYER.size])
+        self.count = Signal(range(max(descriptor_words(config), QUIET_CYCLES) + 1))
+        self.pattern = Signal(7)
+
+    def _next_descriptor(self, m: Module) -> None:
+        m.d.sync += [self.count.eq(0), self.count_begin.eq(1)]
+        m.next = "FETCH"
+
+    def _idle(self, m: Module) -> None:
+        with m.If(self.start):
+            m.d.sync += [self.pointer.eq(0), self.restart.eq(1)]
+            self._next_descriptor(m)
+
+    def _fetch(self, m: Module) -> None:
+        """The memory answers a cycle late, so the first of these cycles brings nothing."""
+        words = descriptor_words(self.config)
+        m.d.sync += [self.count.eq(self.count + 1), self.pattern.eq(0)]
+        with m.If(self.count != words):
+            m.d.sync += self.pointer.eq(self.pointer + 1)
+        with m.If(self.count != 0):
+            m.d.sync += self.descriptor.eq(Cat(self.descriptor[PROGRAM_WORD_BITS:], self.word))
+        with m.If(self.count == words):
+            m.next = "PATTERN_FETCH"
+
+    def _pattern_fetch(self, m: Module) -> None:
+        m.next = "PATTERN_WRITE"
+        with m.If(self.pattern == self.layer.pattern_count):
+            m.d.sync += self.count.eq(0)
+            m.next = "EXECUTE"
+
+    def _pattern_write(self, m: Module) -> None:
+        within = self.pattern[: (PATTERNS_PER_WORD - 1).bit_length()]
+        following = Signal(7)
+        m.d.comb += following.eq(self.pattern + 1)
+        m.d.sync += [
+            self.pattern.eq(following),
+            self.pattern_write.enable.eq(1),
+            self.pattern_write.address.eq(self.pattern),
+            self.pattern_write.data.eq(self.word.word_select(within, PATTERN_BITS)),
+        ]
+        with m.If((within == PATTERNS_PER_WORD - 1) | (following == self.layer.pattern_count)):
+            m.d.sync += self.pointer.eq(self.pointer + 1)
+            m.next = "PATTERN_FETCH"
+
+    def _execute(self, m: Module) -> None:
+        """A LOAD in progress holds up everything but a layer that watches its rows."""
+        opcode = self.layer.opcode
+        compute = (opcode == Opcode.CONV) | (opcode == Opcode.POOL)
+        with m.If(~self.load_busy | (compute & self.layer.wait_load)), m.Switch(opcode):
+            with m.Case(Opcode.END):
+                m.d.sync += self.done.eq(1)
+                m.next = "IDLE"
+            with m.Case(Opcode.LOAD):
+                m.d.sync += self.load_start.eq(1)
+                m.next = "LOAD"
+            with m.Case(Opcode.CONV, Opcode.POOL):
+                m.d.sync += [self.layer_start.eq(1), self.layer_index.eq(self.layer.layer)]
+                m.next = "COMPUTE"
+            with m.Case(Opcode.STORE):
+                m.d.sync += self.store_start.eq(1)
+                m.next = "STORE"
+            with m.Default():
+                m.d.sync += self.error.eq(1)
+                m.next = "IDLE"
+
+    def _load(self, m: Module) -> None:
+        with m.If(self.load_busy):  # it has taken over what it needs
+            self._next_descriptor(m)
+
+    def _compute(self, m: Module) -> None:
+        """`layer_start` is seen by the branches in the first of these cycles."""
+        m.d.sync += self.count.eq(0)
+        with m.If(self.branches_done & self.memory_idle & ~self.layer_start):
+            m.d.sync += self.count.eq(self.count + (self.count != QUIET_CYCLES - 1))
+            with m.If((self.count == QUIET_CYCLES - 1) & ~self.counters_busy):
+                m.d.sync += self.count_end.eq(1)
+                self._next_descriptor(m)
+
+    def _store(self, m: Module) -> None:
+        with m.If(~self.store_start & ~self.store_busy):
+            self._next_descriptor(m)
