@@ -20,7 +20,8 @@ Shape = tuple[int, int, int]  # channels, height, width
 class FloatConv:
     """Convolution (a fully connected layer is one whose kernel is the whole map).
 
-    out = activation(conv(input) + bias + residual); weights float32[K, C, kernel_y, kernel_x], bias float32[K].
+    out = activation(conv(input) + bias + residual); weights float32[K, C, kernel_y, kernel_x], bias
+    float32[K].
     """
 
     name: str
