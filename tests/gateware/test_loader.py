@@ -1,0 +1,135 @@
+"""Loader: program images into memories, byte gearbox, errors."""
+
+from __future__ import annotations
+
+import pytest
+from stalling import generator, receive, send, simulate
+
+from espalier.arch.config import load_config
+from espalier.arch.fields import pack
+from espalier.arch.program import SECTION_FIELDS, SectionKind
+from espalier_hw.gearbox import Gearbox, words_of_beats
+from espalier_hw.loader import Loader
+
+CONFIG = load_config("tiny")
+
+
+def section(kind, index, address, words, packed):
+    """Beats of one section."""
+    header = pack(SECTION_FIELDS, {"kind": kind, "index": index, "address": address, "words": len(words)})
+    if not packed:
+        return [header, *words]
+    content = b"".join(word.to_bytes(9, "little") for word in words)
+    content += bytes(-len(content) % 16)
+    return [header] + [int.from_bytes(content[at : at + 16], "little") for at in range(0, len(content), 16)]
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.4])
+def test_gearbox(stall):
+    dut, rng = Gearbox(), generator(1)
+    beats = [rng.getrandbits(128) for _ in range(90)]
+    cycles = 0
+
+    async def source(ctx):
+        await send(ctx, dut.beats, beats, generator(2), stall)
+
+    async def sink(ctx):
+        expected = words_of_beats(beats)
+        assert await receive(ctx, dut.words, len(expected), generator(3), stall) == expected
+
+    async def clock(ctx):
+        nonlocal cycles
+        async for _ in ctx.tick():
+            cycles += 1
+
+    simulate(dut, source, sink, background=[clock])
+    if stall == 0:
+        assert cycles <= 160 + 8  # a word a cycle
+
+
+def load(beats, stall=0.3, length=None):
+    """Run the loader on an image; return its writes and whether it ended without an error."""
+    dut, writes, ended = Loader(CONFIG), [], []
+
+    async def memory(ctx):
+        (command,) = await receive(ctx, dut.command, 1, generator(4), stall)
+        assert command.address == 0x12345670
+        assert command.beats == len(beats)
+        await send(ctx, dut.beats, [{"data": b, "last": 0} for b in beats], generator(5), stall)
+
+    async def watch(ctx):
+        program = dut.program_write
+        async for _, _, *values in ctx.tick().sample(
+            program.enable, program.address, program.data, dut.stream_enable, dut.table_enable,
+            dut.write_pe, dut.write_address, dut.write_data,
+        ):  # fmt: skip
+            program_enable, address, word, streams, tables, pe, packed_address, packed_word = values
+            if program_enable:
+                writes.append(("program", address, word))
+            if streams:
+                writes.append(("stream", streams.bit_length() - 1, pe, packed_address, packed_word))
+                assert streams.bit_count() == 1
+            if tables:
+                writes.append(("table", tables.bit_length() - 1, packed_address, packed_word))
+                assert tables.bit_count() == 1
+
+    async def command(ctx):
+        ctx.set(dut.address, 0x12345670)
+        ctx.set(dut.length, 16 * len(beats) if length is None else length)
+        ctx.set(dut.start, 1)
+        await ctx.tick()
+        ctx.set(dut.start, 0)
+        done, error = await ctx.tick().sample(dut.done, dut.error).until(dut.done | dut.error)
+        assert done + error == 1
+        assert not ctx.get(dut.busy)
+        ended.append(bool(done))
+        await ctx.tick()
+
+    simulate(dut, command, background=[memory, watch])
+    return writes, ended[0]
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.5])
+def test_image(stall):
+    rng = generator(6)
+    beats, expected = [], []
+    for _ in range(12):
+        kind = rng.choice([SectionKind.PROGRAM, SectionKind.STREAM, SectionKind.TABLE])
+        address, count = rng.randrange(200), rng.randrange(1, 40)
+        if kind == SectionKind.PROGRAM:
+            words, index = [rng.getrandbits(128) for _ in range(count)], 0
+            expected += [("program", address + n, word) for n, word in enumerate(words)]
+        else:
+            words = [rng.getrandbits(72) for _ in range(count)]
+            index = rng.randrange(CONFIG.pes if kind == SectionKind.STREAM else CONFIG.branches)
+            place = divmod(index, CONFIG.pes_per_branch) if kind == SectionKind.STREAM else (index,)
+            expected += [(kind.name.lower(), *place, address + n, word) for n, word in enumerate(words)]
+        beats += section(kind, index, address, words, kind != SectionKind.PROGRAM)
+    beats += section(SectionKind.PROGRAM, 0, 0, [], False)  # an empty section is no error
+    writes, good = load(beats, stall)
+    assert good
+    assert writes == expected
+    writes, good = load(beats + section(SectionKind.END, 0, 0, [], False) + [7] * 20, stall)
+    assert good
+    assert writes == expected
+
+
+@pytest.mark.parametrize(
+    "beats",
+    [
+        section(9, 0, 0, [1], False),
+        section(SectionKind.STREAM, CONFIG.pes, 0, [1], True),
+        section(SectionKind.TABLE, CONFIG.branches, 0, [1], True),
+        section(SectionKind.PROGRAM, 0, CONFIG.program_depth_words - 1, [1, 2], False),
+        section(SectionKind.STREAM, 0, 0xFFFFFFFF, [1], True),
+        section(SectionKind.PROGRAM, 0, 0, [1, 2, 3], False)[:-1],
+        section(SectionKind.TABLE, 0, 0, [1, 2, 3], True)[:-1],
+    ],
+)
+def test_bad_sections(beats):
+    good_section = section(SectionKind.STREAM, 1, 3, [5], True)
+    assert load(good_section + beats) == ([("stream", 0, 1, 3, 5)], False)
+
+
+def test_empty_image():
+    assert load([], length=0) == ([], False)

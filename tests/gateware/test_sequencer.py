@@ -1,0 +1,257 @@
+"""Sequencer against the rules of starting, waiting and ending; command control."""
+
+from __future__ import annotations
+
+import pytest
+from stalling import generator, simulate
+
+from espalier.arch.config import load_config
+from espalier.arch.fields import pack, unpack
+from espalier.arch.program import (
+    PATTERNS_PER_WORD,
+    Opcode,
+    descriptor_words,
+    layer_fields,
+)
+from espalier.arch.registers import Control, ErrorCode, Status
+from espalier_hw.control import CommandControl
+from espalier_hw.interfaces import BRANCH_LAYER
+from espalier_hw.sequencer import Sequencer
+
+CONFIG = load_config("tiny")
+
+
+def descriptor(rng, **values):
+    """Random descriptor with the given fields; returns its words, its fields and its patterns."""
+    fields = {f.name: rng.randint(f.low, f.high) for f in layer_fields(CONFIG)} | values
+    patterns = [rng.getrandbits(21) for _ in range(fields["pattern_count"])]
+    word = pack(layer_fields(CONFIG), fields)
+    words = [word >> 128 * n & ((1 << 128) - 1) for n in range(descriptor_words(CONFIG))]
+    for first in range(0, len(patterns), PATTERNS_PER_WORD):
+        own = patterns[first : first + PATTERNS_PER_WORD]
+        words.append(sum(pattern << 32 * n for n, pattern in enumerate(own)))
+    return words, fields, patterns
+
+
+class Bench:
+    """The sequencer with branches and DMA that take random times; `events` tells what happened."""
+
+    def __init__(self, seed):
+        self.rng = generator(seed)
+        self.dut = Sequencer(CONFIG)
+        self.events = []
+        self.patterns = [0] * 64
+
+    async def fill(self, ctx, words):
+        """Write the program memory."""
+        port = self.dut.program_write
+        ctx.set(port.enable, 1)
+        for address, word in enumerate(words):
+            ctx.set(port.address, address)
+            ctx.set(port.data, word)
+            await ctx.tick()
+        ctx.set(port.enable, 0)
+
+    async def watch(self, ctx):
+        """Play all the units that the sequencer starts."""
+        dut = self.dut
+        left = dict.fromkeys(("branch", "memory", "load", "store"), 0)
+        ctx.set(dut.branches_done, 1)
+        ctx.set(dut.memory_idle, 1)
+        while True:
+            _, _, write, address, pattern, *pulses = await ctx.tick().sample(
+                dut.pattern_write.enable, dut.pattern_write.address, dut.pattern_write.data, dut.restart,
+                dut.layer_start, dut.load_start, dut.store_start, dut.count_end, dut.done, dut.error,
+            )  # fmt: skip
+            restart, layer, load, store, end, done, error = pulses
+            if write:
+                self.patterns[address] = pattern
+            for name in left:
+                left[name] -= left[name] > 0
+            if end:
+                assert not left["branch"]
+                assert not left["memory"]
+                self.events.append("end")
+            if restart:
+                self.events.append("restart")
+            if layer:
+                left["branch"], left["memory"] = self.rng.randrange(60), self.rng.randrange(60)
+                self.events.append(("layer", bool(left["load"]), self.snapshot(ctx)))
+            if load:
+                assert not left["load"]
+                left["load"] = self.rng.randrange(1, 400)
+                self.events.append("load")
+            if store:
+                assert not left["load"]
+                left["store"] = self.rng.randrange(1, 100)
+                self.events.append("store")
+            if done:
+                assert not any(left.values())
+                self.events.append("done")
+            if error:
+                self.events.append("error")
+            ctx.set(dut.branches_done, not left["branch"])
+            ctx.set(dut.memory_idle, not left["memory"])
+            ctx.set(dut.load_busy, left["load"] != 0)
+            ctx.set(dut.store_busy, left["store"] != 0)
+
+    def snapshot(self, ctx):
+        """What branches see."""
+        dut = self.dut
+        word = ctx.get(dut.layer.as_value())
+        for index, branch in enumerate(dut.branch):
+            word |= ctx.get(branch.as_value()) << (dut.layer.shape().size + index * BRANCH_LAYER.size)
+        fields = unpack(layer_fields(CONFIG), word)
+        return fields, self.patterns[: fields["pattern_count"]], ctx.get(dut.layer_index)
+
+    def run(self, words, starts=1):
+        """Fill the program memory and start it so many times."""
+
+        async def main(ctx):
+            await self.fill(ctx, words)
+            for _ in range(starts):
+                ctx.set(self.dut.start, 1)
+                await ctx.tick()
+                ctx.set(self.dut.start, 0)
+                await ctx.tick().until(self.dut.done | self.dut.error)
+                await ctx.tick().repeat(2)
+
+        simulate(self.dut, main, background=[self.watch])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_programs(seed):
+    bench, rng = Bench(seed), generator(seed + 100)
+    program, expected = [], ["restart"]
+    for _ in range(12):
+        opcode = rng.choice([Opcode.LOAD, Opcode.CONV, Opcode.POOL, Opcode.STORE])
+        compute = opcode in (Opcode.CONV, Opcode.POOL)
+        count = rng.choice([1, 3, 4, 5, 9, 64]) if compute else 0
+        wait_load = rng.randrange(2)
+        words, fields, patterns = descriptor(rng, opcode=opcode, pattern_count=count, wait_load=wait_load)
+        program += words
+        if compute:
+            expected += [("layer", wait_load, (fields, patterns, fields["layer"])), "end"]
+        else:
+            expected.append(opcode.name.lower())
+    program += descriptor(rng, opcode=Opcode.END, pattern_count=0)[0]
+    expected.append("done")
+    bench.run(program, starts=2)
+    assert len(bench.events) == 2 * len(expected)
+    for got, want in zip(bench.events, expected * 2, strict=True):
+        if isinstance(want, tuple):
+            assert got[2] == want[2]
+            assert want[1] or not got[1]  # a LOAD is only overlapped where the layer watches it
+        else:
+            assert got == want
+
+
+def test_unknown_opcode():
+    bench, rng = Bench(0), generator(1)
+    bench.run(descriptor(rng, opcode=9, pattern_count=0)[0])
+    assert bench.events == ["restart", "error"]
+
+
+def test_layer_overlaps_load():
+    bench, rng = Bench(3), generator(1)
+    program = descriptor(rng, opcode=Opcode.LOAD, pattern_count=0)[0]
+    program += descriptor(rng, opcode=Opcode.CONV, pattern_count=1, wait_load=1)[0]
+    bench.run(program + descriptor(rng, opcode=Opcode.END, pattern_count=0)[0])
+    assert bench.events[2][1]
+
+
+class Commands:
+    """Command control with a core and a bus that answer when told."""
+
+    def __init__(self):
+        self.dut = CommandControl()
+
+    async def command(self, ctx, bits):
+        """Write CONTROL."""
+        ctx.set(self.dut.control, bits)
+        await ctx.tick()
+        ctx.set(self.dut.control, 0)
+        await ctx.tick()
+
+    async def pulse(self, ctx, name):
+        """One event from the core or the bus."""
+        ctx.set(getattr(self.dut, name), 1)
+        await ctx.tick()
+        ctx.set(getattr(self.dut, name), 0)
+        await ctx.tick()
+
+    async def load(self, ctx):
+        """A LOAD without errors."""
+        await self.command(ctx, Control.LOAD)
+        assert ctx.get(self.dut.status) == Status.BUSY
+        await self.pulse(ctx, "loader_done")
+        assert ctx.get(self.dut.status) == Status.DONE | Status.LOADED
+
+
+def test_commands_in_order():
+    bench = Commands()
+    dut = bench.dut
+
+    async def main(ctx):
+        ctx.set(dut.interrupt_enable, 1)
+        ctx.set(dut.bus_idle, 1)
+        await bench.command(ctx, Control.START)
+        assert ctx.get(dut.status) == Status.ERROR
+        assert ctx.get(dut.error_code) == ErrorCode.NOT_LOADED
+        await bench.load(ctx)
+        assert ctx.get(dut.error_code) == 0
+        await ctx.tick()
+        assert ctx.get(dut.interrupt)
+        await bench.command(ctx, Control.CLEAR_INTERRUPT)
+        assert ctx.get(dut.status) == Status.LOADED
+        assert not ctx.get(dut.interrupt)
+        ctx.set(dut.control, Control.START)
+        await ctx.tick()
+        ctx.set(dut.control, 0)
+        assert ctx.get(dut.sequencer_start)
+        ctx.set(dut.read_beat, 1)
+        await ctx.tick().repeat(9)
+        ctx.set(dut.read_beat, 0)
+        await bench.command(ctx, Control.LOAD)  # ignored while busy
+        ctx.set(dut.sequencer_done, 1)
+        await ctx.tick()
+        ctx.set(dut.sequencer_done, 0)
+        assert ctx.get(dut.status) == Status.DONE | Status.LOADED
+        assert ctx.get(dut.cycles) == 12
+        assert ctx.get(dut.read_beats) == 8
+        assert ctx.get(dut.write_beats) == 0
+
+    simulate(dut, main)
+
+
+@pytest.mark.parametrize(
+    ("event", "code"),
+    [
+        ("read_error", ErrorCode.AXI_READ),
+        ("write_error", ErrorCode.AXI_WRITE),
+        ("sequencer_error", ErrorCode.BAD_OPCODE),
+        (None, ErrorCode.NONE),
+    ],
+)
+def test_errors_and_reset_flush_the_bus(event, code):
+    bench = Commands()
+    dut = bench.dut
+
+    async def main(ctx):
+        await bench.load(ctx)
+        await bench.command(ctx, Control.START)
+        await (bench.pulse(ctx, event) if event else bench.command(ctx, Control.RESET))
+        for _ in range(50):  # as long as the bus is busy
+            assert ctx.get(dut.core_reset)
+            assert ctx.get(dut.flush)
+            assert ctx.get(dut.status) & Status.BUSY
+            await ctx.tick()
+        ctx.set(dut.bus_idle, 1)
+        await ctx.tick().until(~dut.core_reset)
+        assert ctx.get(dut.status) & Status.BUSY
+        await ctx.tick().until(~dut.flush)
+        assert ctx.get(dut.status) == (Status.ERROR | Status.LOADED if event else 0)
+        assert ctx.get(dut.error_code) == code
+        await bench.load(ctx)
+
+    simulate(dut, main)
