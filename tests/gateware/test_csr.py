@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from axi_lite import read, write
 from stalling import generator, simulate
 
 from espalier.arch.config import load_config
@@ -11,49 +12,6 @@ from espalier_hw.counters import LayerCounters
 from espalier_hw.csr import Csr, constant_registers
 
 CONFIG = load_config("tiny")
-
-
-async def write(ctx, bus, address, value, rng, strobe=15):
-    """One write; address and data come in any order and apart, the answer is taken late."""
-    delays = {"aw": rng.randrange(4), "w": rng.randrange(4)}
-    fields = {"aw": {"addr": address}, "w": {"data": value, "strb": strobe}}
-    while delays:
-        for channel in list(delays):
-            if delays[channel] == 0:
-                for name, content in fields[channel].items():
-                    ctx.set(getattr(bus, channel + name), content)
-                ctx.set(getattr(bus, f"{channel}valid"), 1)
-        _, _, *ready = await ctx.tick().sample(bus.awready, bus.wready)
-        for channel, taken in zip(("aw", "w"), ready, strict=True):
-            if channel not in delays:
-                continue
-            if delays[channel] > 0:
-                delays[channel] -= 1
-            elif taken:
-                ctx.set(getattr(bus, f"{channel}valid"), 0)
-                del delays[channel]
-    await ctx.tick().repeat(rng.randrange(1, 5))
-    ctx.set(bus.bready, 1)
-    (answer,) = await ctx.tick().sample(bus.bresp).until(bus.bvalid)
-    ctx.set(bus.bready, 0)
-    assert answer == 0
-
-
-async def read(ctx, bus, address, rng):
-    """One read; the answer is taken late and must not change while it waits."""
-    ctx.set(bus.araddr, address)
-    ctx.set(bus.arvalid, 1)
-    await ctx.tick().until(bus.arready)
-    ctx.set(bus.arvalid, 0)
-    ctx.set(bus.araddr, rng.randrange(1 << 16))
-    await ctx.tick().until(bus.rvalid)
-    value = ctx.get(bus.rdata)
-    await ctx.tick().repeat(rng.randrange(1, 4))
-    ctx.set(bus.rready, 1)
-    data, answer = await ctx.tick().sample(bus.rdata, bus.rresp).until(bus.rvalid)
-    ctx.set(bus.rready, 0)
-    assert (data, answer) == (value, 0)
-    return data
 
 
 def test_every_register_of_the_table():
