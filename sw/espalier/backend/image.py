@@ -160,7 +160,9 @@ class ProgramImage:
     @property
     def output_bytes(self) -> int:
         """Bytes at OUTPUT_ADDRESS, of all tensors that are stored."""
-        stored = [t for n, t in self.metadata.tensors.items() if t.dram_offset >= 0 and n != self.metadata.input]
+        stored = [
+            t for n, t in self.metadata.tensors.items() if t.dram_offset >= 0 and n != self.metadata.input
+        ]
         return max((tensor.dram_offset + tensor.ddr_bytes for tensor in stored), default=0)
 
     def to_bytes(self) -> bytes:
@@ -231,7 +233,9 @@ def image_from_bytes(content: bytes, config: HardwareConfig | None, where: str) 
     program = content[_HEADER.size + text_bytes :]
     for name, part, crc in (("metadata", text, text_crc), ("program", program, program_crc)):
         if zlib.crc32(part) != crc:
-            raise ModelFileError(f"image {where} is damaged: checksum of the {name}; compile the network again")
+            raise ModelFileError(
+                f"image {where} is damaged: checksum of the {name}; compile the network again"
+            )
     image = ProgramImage(config_hash, program, _metadata_from_text(text, where))
     if config is not None:
         check_hardware(image, config, where)

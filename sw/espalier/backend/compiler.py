@@ -1,0 +1,54 @@
+"""The compiler: integer graph to program image.
+
+Passes in order: on the graph `space_to_depth` and `lower_padding`, each followed by `check_graph`; then
+`lower_graph` (patterns, digits, parts, candidate mappings), `select_mappings` (fit the memories),
+`place_tensors` (feature memory) and `emit` (streams, tables, descriptors, sections).
+"""
+
+from __future__ import annotations
+
+from espalier.arch.config import HardwareConfig
+from espalier.backend.emit import emit
+from espalier.backend.image import ProgramImage
+from espalier.backend.lower import Progress, lower_graph
+from espalier.backend.memory import place_tensors
+from espalier.backend.options import CompileOptions
+from espalier.backend.select import select_mappings
+from espalier.ir.graph import IntegerGraph
+from espalier.passes.check_graph import check_graph
+from espalier.passes.lower_padding import lower_padding
+from espalier.passes.space_to_depth import space_to_depth
+
+DEFAULT_OPTIONS = CompileOptions()
+
+
+def lower_integer_graph(graph: IntegerGraph, config: HardwareConfig) -> IntegerGraph:
+    """The graph whose tensors the hardware computes: rearranged input, copies where paddings disagree."""
+    check_graph(graph)
+    graph = space_to_depth(graph)
+    check_graph(graph)
+    graph = lower_padding(graph, config.tile_size)
+    check_graph(graph)
+    return graph
+
+
+def compile_graph(
+    graph: IntegerGraph,
+    config: HardwareConfig,
+    options: CompileOptions = DEFAULT_OPTIONS,
+    progress: Progress | None = None,
+) -> ProgramImage:
+    """Compile a network for one hardware configuration.
+
+    progress: called with what is being done, steps done and steps in all.
+
+    Raises:
+        CapacityError: the network does not fit a memory of the target.
+        UnsupportedModelError: a layer that the hardware cannot run.
+        InternalError: the graph is inconsistent.
+    """
+    lowered = lower_integer_graph(graph, config)
+    layers = lower_graph(lowered, config, options, progress)
+    select_mappings(layers, config, options.reorder)
+    placements = place_tensors(lowered, config)
+    return emit(lowered, layers, placements, config, options)

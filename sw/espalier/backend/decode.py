@@ -1,0 +1,162 @@
+"""Program images read back: sections, descriptors, patterns, operators and table entries as values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from espalier.arch.config import HardwareConfig
+from espalier.arch.fields import unpack
+from espalier.arch.operators import HEADER_FIELDS, OPERATOR_BITS, OPERATOR_FIELDS
+from espalier.arch.program import (
+    BRANCH_FIELDS,
+    PATTERN_BITS,
+    PATTERN_FIELDS,
+    PATTERNS_PER_WORD,
+    SECTION_FIELDS,
+    TABLE_FIELDS,
+    Opcode,
+    SectionKind,
+    descriptor_words,
+    layer_fields,
+)
+from espalier.backend.sections import BEAT_BYTES, WORD_BYTES
+from espalier.errors import ModelFileError
+
+IntArray = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Memories:
+    """On-chip memories after the program load.
+
+    program: bytes; streams: uint8[words, 9] by PE over all branches; tables: uint8[words, 9] by branch.
+    """
+
+    program: bytes
+    streams: list[Bytes]
+    tables: list[Bytes]
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """A descriptor: common fields, fields of every branch without prefix, patterns."""
+
+    fields: dict[str, int]
+    branches: list[dict[str, int]]
+    patterns: list[dict[str, int]]
+
+    @property
+    def opcode(self) -> Opcode:
+        """Kind of descriptor."""
+        return Opcode(self.fields["opcode"])
+
+
+@dataclass(frozen=True)
+class OperatorStream:
+    """One layer of a PE's stream: int64 arrays, one element per operator of the loop, nulls included."""
+
+    filters: int
+    weight: IntArray
+    slot: IntArray
+    tap: IntArray
+    end_of_run: IntArray
+
+
+def load_sections(program: bytes, config: HardwareConfig) -> Memories:
+    """Fill the memories as the accelerator's loader does.
+
+    Raises:
+        ModelFileError: unknown, incomplete or too large section.
+    """
+    sizes = {
+        SectionKind.PROGRAM: (1, config.program_depth_words),
+        SectionKind.STREAM: (config.pes, config.stream_depth_words),
+        SectionKind.TABLE: (config.branches, config.table_depth_words),
+    }
+    memories = {
+        kind: [np.zeros((depth, WORD_BYTES[kind]), np.uint8) for _ in range(count)]
+        for kind, (count, depth) in sizes.items()
+    }
+    position = 0
+    while True:
+        head = unpack(SECTION_FIELDS, int.from_bytes(program[position : position + BEAT_BYTES], "little"))
+        position += BEAT_BYTES
+        if position > len(program):
+            raise ModelFileError("program image: no END section")
+        if head["kind"] == SectionKind.END:
+            break
+        if head["kind"] not in list(sizes) or head["index"] >= sizes[SectionKind(head["kind"])][0]:
+            raise ModelFileError(f"program image: unknown section {head['kind']}, index {head['index']}")
+        target = memories[SectionKind(head["kind"])][head["index"]]
+        count = head["words"] * target.shape[1]
+        if head["address"] + head["words"] > len(target) or position + count > len(program):
+            raise ModelFileError(f"program image: section of {head['words']} words does not fit")
+        data = np.frombuffer(program, np.uint8, count, position).reshape(-1, target.shape[1])
+        target[head["address"] : head["address"] + head["words"]] = data
+        position += -(-count // BEAT_BYTES) * BEAT_BYTES
+    return Memories(
+        memories[SectionKind.PROGRAM][0].tobytes(), memories[SectionKind.STREAM], memories[SectionKind.TABLE]
+    )
+
+
+def descriptors_of(memories: Memories, config: HardwareConfig) -> Iterator[Descriptor]:
+    """All descriptors up to and without END."""
+    fields, size = layer_fields(config), descriptor_words(config) * BEAT_BYTES
+    position = 0
+    while True:
+        values = unpack(fields, int.from_bytes(memories.program[position : position + size], "little"))
+        position += size
+        if values["opcode"] == Opcode.END:
+            return
+        words = -(-values["pattern_count"] // PATTERNS_PER_WORD)
+        packed = memories.program[position : position + words * BEAT_BYTES]
+        position += words * BEAT_BYTES
+        step = PATTERN_BITS // 8
+        patterns = [
+            unpack(PATTERN_FIELDS, int.from_bytes(packed[i * step : (i + 1) * step], "little"))
+            for i in range(values["pattern_count"])
+        ]
+        branches = [
+            {field.name: values[f"b{index}_{field.name}"] for field in BRANCH_FIELDS}
+            for index in range(config.branches)
+        ]
+        yield Descriptor(values, branches, patterns)
+
+
+def read_stream(words: Bytes, position: int) -> tuple[OperatorStream, int]:
+    """Read a layer of a stream; also returns where the next one starts."""
+    head = unpack(HEADER_FIELDS, int.from_bytes(words[position].tobytes(), "little"))
+    start, stop = position + 1, position + 1 + head["loop_words"]
+    if stop > len(words):
+        raise ModelFileError(f"operator stream: {stop} words, the memory has {len(words)}")
+    triples = words[start:stop].reshape(-1, 3).astype(np.uint32)  # two operators are three bytes
+    pairs = triples[:, 0] | triples[:, 1] << 8 | triples[:, 2] << 16
+    code = (
+        np.stack([pairs & (1 << OPERATOR_BITS) - 1, pairs >> OPERATOR_BITS], axis=1)
+        .reshape(-1)
+        .astype(np.int64)
+    )
+    values, offset = {}, 0
+    for field in OPERATOR_FIELDS:
+        raw = code >> offset & (1 << field.bits) - 1
+        values[field.name] = (
+            raw - ((raw > field.high).astype(np.int64) << field.bits) if field.signed else raw
+        )
+        offset += field.bits
+    stream = OperatorStream(
+        head["filters"], values["weight"], values["slot"], values["tap"], values["end_of_run"]
+    )
+    return stream, stop
+
+
+def read_table(words: Bytes, base: int, entries: int) -> list[dict[str, int]]:
+    """Table entries of a layer."""
+    return [
+        unpack(TABLE_FIELDS, int.from_bytes(words[index].tobytes(), "little"))
+        for index in range(base, base + entries)
+    ]

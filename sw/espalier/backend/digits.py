@@ -1,0 +1,172 @@
+"""Weights as operators: digits, parts and the proof that no sum overflows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from espalier.arch.operators import DIGIT_BITS, DIGIT_HIGH, DIGIT_LOW, MAX_WEIGHT_SUM, MAX_WIDE_WEIGHT
+from espalier.arch.program import ACCUMULATOR_BITS
+from espalier.backend.geometry import Geometry
+from espalier.errors import CapacityError, InternalError
+from espalier.ir.graph import Conv
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Operators of a convolution and the parts (partial sums) they belong to.
+
+    word, tap, digit, part: int64[N], one element per operator, ordered by part and then by word and tap.
+    filter_of, high: int64[P], one element per part; the parts of a filter are consecutive.
+    first_part: int64[K + 1], where each filter's parts start.
+    """
+
+    words: int
+    word: IntArray
+    tap: IntArray
+    digit: IntArray
+    part: IntArray
+    filter_of: IntArray
+    high: IntArray
+    first_part: IntArray
+
+    @property
+    def count(self) -> int:
+        """Number of parts."""
+        return len(self.filter_of)
+
+    def block_counts(self, block_words: int) -> IntArray:
+        """Operators of every part in every block: int64[P, blocks]."""
+        blocks = -(-self.words // block_words)
+        flat = np.bincount(self.part * blocks + self.word // block_words, minlength=self.count * blocks)
+        return flat.reshape(self.count, blocks).astype(np.int64)
+
+
+def build_parts(node: Conv, geometry: Geometry) -> Parts:
+    """Split a convolution's weights into digits and its filters into parts that cannot overflow.
+
+    The operators of a filter are dealt to its parts in turn, so that few runs of a part stay empty.
+    """
+    filters, channels = node.weights.shape[:2]
+    k, c, ky, kx = np.nonzero(node.weights)
+    weight = node.weights[k, c, ky, kx].astype(np.int64)
+    word = c * len(geometry.patterns) + geometry.pattern_of[ky, kx]
+    tap = geometry.tap_of[ky, kx]
+    source, digit, high = _digits(weight, node.weight_bits, node.name)
+    k, word, tap = k[source], word[source], tap[source]
+
+    # A group is one filter's digits of one weight: its operators may share a partial sum.
+    order = np.lexsort((tap, word, k * 2 + high))
+    group, word, tap, digit = (k * 2 + high)[order], word[order], tap[order], digit[order]
+    sums = group_sums(group, digit, 2 * filters)
+    parts_of_group = -(-sums.max(axis=1) // MAX_WEIGHT_SUM)
+    empty = parts_of_group.reshape(filters, 2).sum(axis=1) == 0
+    parts_of_group[2 * np.flatnonzero(empty)] = 1  # a filter without weights still has its bias
+    local = _deal(group, digit, parts_of_group)
+
+    first = np.concatenate(([0], np.cumsum(parts_of_group)))
+    part = first[group] + local
+    order = np.argsort(part, kind="stable")
+    group_of_part = np.repeat(np.arange(2 * filters), parts_of_group)
+    parts = Parts(
+        words=channels * len(geometry.patterns),
+        word=word[order],
+        tap=tap[order],
+        digit=digit[order],
+        part=part[order],
+        filter_of=group_of_part // 2,
+        high=group_of_part % 2,
+        first_part=first[::2],
+    )
+    prove_bounds(parts, node)
+    return parts
+
+
+def group_sums(group: IntArray, digit: IntArray, groups: int) -> IntArray:
+    """Sums of the positive and of the negative digits of every group: int64[groups, 2], both not negative."""
+    positive = np.bincount(group, np.maximum(digit, 0), groups)
+    negative = np.bincount(group, np.maximum(-digit, 0), groups)
+    return np.stack([positive, negative], axis=1).astype(np.int64)
+
+
+def prove_bounds(parts: Parts, node: Conv) -> None:
+    """Check that no packed partial sum and no filter's sum can overflow, whatever the pixels.
+
+    Raises:
+        InternalError: a part exceeds MAX_WEIGHT_SUM, which is the compiler's fault.
+        CapacityError: a filter's sum with its bias exceeds ACCUMULATOR_BITS, which is the network's.
+    """
+    sums = group_sums(parts.part, parts.digit, parts.count)
+    if sums.max(initial=0) > MAX_WEIGHT_SUM:
+        raise InternalError(f"layer {node.name}: a part sums to {sums.max()}, the bound is {MAX_WEIGHT_SUM}")
+    scale = np.where(parts.high == 1, 1 << DIGIT_BITS, 1)[:, None] * 255
+    whole = np.zeros((node.weights.shape[0], 2), np.int64)
+    np.add.at(whole, parts.filter_of, sums * scale)
+    bias = node.requantisation.bias
+    limit = 1 << (ACCUMULATOR_BITS - 1)
+    # Parts are added one after the other and the bias last: every intermediate sum lies between these.
+    high = whole[:, 0] + np.maximum(bias, 0)
+    low = -whole[:, 1] + np.minimum(bias, 0)
+    worst = np.flatnonzero((high >= limit) | (low < -limit))
+    if len(worst):
+        filter_index = int(worst[0])
+        reach = max(int(high[filter_index]), -int(low[filter_index]))
+        raise CapacityError(
+            f"layer {node.name}, filter {filter_index}: sums can reach {reach}, the accumulator holds {limit - 1};"
+            " prune the layer or use fewer weight bits"
+        )
+
+
+def _digits(weight: IntArray, bits: int, name: str) -> tuple[IntArray, IntArray, IntArray]:
+    """Operators of every weight: index of the weight, digit, 1 for high digits; zero digits are dropped."""
+    limit = MAX_WIDE_WEIGHT if bits > DIGIT_BITS else DIGIT_HIGH
+    lowest = -MAX_WIDE_WEIGHT if bits > DIGIT_BITS else DIGIT_LOW
+    if len(weight) and (weight.max() > limit or weight.min() < lowest):
+        raise InternalError(
+            f"layer {name}: weights {weight.min()}..{weight.max()} do not fit {bits} bits ({lowest}..{limit})"
+        )
+    everything = np.arange(len(weight))
+    if bits <= DIGIT_BITS:
+        return everything, weight, np.zeros_like(weight)
+    low = (weight + 8) % 16 - 8
+    high = (weight - low) // 16
+    source = np.concatenate((np.flatnonzero(high), np.flatnonzero(low)))
+    which = np.concatenate(
+        (np.ones(np.count_nonzero(high), np.int64), np.zeros(np.count_nonzero(low), np.int64))
+    )
+    return source, np.where(which == 1, high[source], low[source]), which
+
+
+def _deal(group: IntArray, digit: IntArray, parts_of_group: IntArray) -> IntArray:
+    """Part of every operator inside its group; enlarges `parts_of_group` where the bound demands it."""
+    starts = np.searchsorted(group, np.arange(len(parts_of_group) + 1))
+    rank = np.arange(len(group)) - starts[group]
+    local = rank % np.maximum(parts_of_group, 1)[group]
+    first = np.concatenate(([0], np.cumsum(parts_of_group)))
+    sums = group_sums(first[:-1][group] + local, digit, int(first[-1]))
+    failed = np.flatnonzero(sums.max(axis=1, initial=0) > MAX_WEIGHT_SUM)
+    owners = np.repeat(np.arange(len(parts_of_group)), parts_of_group)[failed]
+    for index in np.unique(owners):
+        members = slice(starts[index], starts[index + 1])
+        local[members], parts_of_group[index] = _deal_exactly(digit[members], int(parts_of_group[index]))
+    return local
+
+
+def _deal_exactly(digit: IntArray, parts: int) -> tuple[IntArray, int]:
+    """Largest digits first, each to the part with the smallest sum of its sign; more parts until it fits."""
+    order = np.argsort(-np.abs(digit), kind="stable")
+    while True:
+        sums = np.zeros((2, parts), np.int64)
+        local = np.zeros(len(digit), np.int64)
+        for index in order:
+            sign = int(digit[index] < 0)
+            part = int(sums[sign].argmin())
+            local[index] = part
+            sums[sign, part] += abs(int(digit[index]))
+        if sums.max(initial=0) <= MAX_WEIGHT_SUM:
+            return local, parts
+        parts += 1

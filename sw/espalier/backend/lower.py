@@ -1,0 +1,100 @@
+"""Nodes of the integer graph as layers: window patterns, parts, candidates for the mapping."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from espalier.arch.config import HardwareConfig
+from espalier.arch.program import TABLE_FIELDS
+from espalier.backend.digits import build_parts
+from espalier.backend.geometry import global_geometry, kernel_geometry
+from espalier.backend.mapping import conv_candidates, pool_mapping, tile_grid
+from espalier.backend.options import CompileOptions
+from espalier.backend.plan import Layer
+from espalier.errors import CapacityError, UnsupportedModelError
+from espalier.estimate.cycles import FloatArray, transfer_cycles
+from espalier.ir.graph import Conv, IntegerGraph, Node, Pool, Tensor
+
+Progress = Callable[[str, int, int], None]
+
+_MAX_OUT_CHANNELS = next(field.high for field in TABLE_FIELDS if field.name == "out_channel") + 1
+
+
+def lower_graph(
+    graph: IntegerGraph, config: HardwareConfig, options: CompileOptions, progress: Progress | None = None
+) -> list[Layer]:
+    """One layer per node. Convolutions get their candidates, pooling layers their split."""
+    _check_supported(graph)
+    layers = []
+    for index, node in enumerate(graph.nodes):
+        if progress is not None:
+            progress(f"mapping {node.name}", index, len(graph.nodes))
+        layer = _lower_node(graph, index, node, config)
+        target = graph.tensors[node.output]
+        if isinstance(node, Conv):
+            layer.parts = build_parts(node, layer.geometry)
+            arrival = loaded_rows(graph, layer, config) if waits_for_load(graph, index) else None
+            layer.candidates = conv_candidates(layer, target, config, options.reorder, arrival)
+        else:
+            layer.pool_split, layer.pool_cycles = pool_mapping(layer, target, config)
+            if waits_for_load(graph, index):
+                layer.pool_cycles = max(layer.pool_cycles, int(loaded_rows(graph, layer, config)[-1]))
+        layers.append(layer)
+    return layers
+
+
+def waits_for_load(graph: IntegerGraph, index: int) -> bool:
+    """Whether a node runs while its input is still being loaded."""
+    node = graph.nodes[index]
+    residual = node.residual.tensor if isinstance(node, Conv) and node.residual is not None else None
+    return index == 0 and node.input == graph.input and residual != graph.input
+
+
+def loaded_rows(graph: IntegerGraph, layer: Layer, config: HardwareConfig) -> FloatArray:
+    """Cycle at which the windows of every tile row of a layer's output have arrived: float64[tile rows]."""
+    source = graph.tensors[layer.node.input]
+    tiles_y, tiles_x = tile_grid(source, config.tile_size)
+    rows = tile_grid(graph.tensors[layer.node.output], config.tile_size)[0]
+    reach = max(pattern.tile_dy for pattern in layer.geometry.patterns) + 2
+    needed = np.clip(np.arange(rows) * layer.geometry.stride + reach, 1, tiles_y)
+    beats = tiles_x * source.channels * config.word_beats
+    return np.array([transfer_cycles(int(row) * beats, config) for row in needed], np.float64)
+
+
+def _lower_node(graph: IntegerGraph, index: int, node: Node, config: HardwareConfig) -> Layer:
+    where = f"layer {node.name}"
+    if isinstance(node, Conv):
+        used = (node.weights != 0).any(axis=(0, 1))
+        geometry = kernel_geometry(used, node.stride, node.pads[:2], node.dilation, config.tile_size, where)
+    elif node.kind == "global":
+        geometry = global_geometry(*tile_grid(graph.tensors[node.input], config.tile_size), where)
+    else:
+        used = np.ones(node.kernel, np.bool_)
+        geometry = kernel_geometry(used, node.stride, node.pads[:2], 1, config.tile_size, where)
+    return Layer(index, node, geometry)
+
+
+def _check_supported(graph: IntegerGraph) -> None:
+    problems = []
+    for node in graph.nodes:
+        if node.stride not in (1, 2):
+            problems.append(f"{node.name}: stride {node.stride}, the hardware has 1 and 2")
+    if problems:
+        raise UnsupportedModelError(f"cannot run {len(problems)} layers: {'; '.join(problems)}")
+    for node in graph.nodes:
+        channels = graph.tensors[node.output].channels
+        if isinstance(node, Conv) and channels > _MAX_OUT_CHANNELS:
+            raise CapacityError(
+                f"layer {node.name}: {channels} filters, the hardware counts {_MAX_OUT_CHANNELS}"
+                f" ({channels - _MAX_OUT_CHANNELS} too many); use a narrower layer"
+            )
+
+
+def outside_sum(node: Pool, source: Tensor, pad: int, tile_size: int) -> int:
+    """What the lanes of edge tiles outside the map add to a global sum."""
+    if node.kind != "global":
+        return 0
+    tiles_y, tiles_x = tile_grid(source, tile_size)
+    return (tiles_y * tiles_x * tile_size**2 - source.height * source.width) * pad

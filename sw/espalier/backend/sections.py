@@ -1,0 +1,50 @@
+"""DDR sections: the program as the accelerator's loader reads it."""
+
+from __future__ import annotations
+
+from espalier.arch.config import HardwareConfig
+from espalier.arch.fields import pack
+from espalier.arch.program import PROGRAM_WORD_BITS, SECTION_FIELDS, SectionKind
+from espalier.backend.descriptors import PROGRAM_WORD_BYTES
+from espalier.backend.streams import STREAM_WORD_BYTES
+
+WORD_BYTES = {
+    SectionKind.PROGRAM: PROGRAM_WORD_BYTES,
+    SectionKind.STREAM: STREAM_WORD_BYTES,
+    SectionKind.TABLE: STREAM_WORD_BYTES,
+}
+BEAT_BYTES = PROGRAM_WORD_BITS // 8
+
+
+def build_program(
+    descriptors: bytes, streams: list[bytes], tables: list[bytes], config: HardwareConfig, whole_bursts: bool
+) -> bytes:
+    """All sections and the END section. Empty ones are left out.
+
+    streams: of PE branch * pes_per_branch + PE. With `whole_bursts` a section is lengthened with zero words until the
+    next one starts on a burst boundary, where the destination has room for them.
+    """
+    sections = [(SectionKind.PROGRAM, 0, descriptors, config.program_depth_words)]
+    sections += [(SectionKind.STREAM, i, data, config.stream_depth_words) for i, data in enumerate(streams)]
+    sections += [(SectionKind.TABLE, i, data, config.table_depth_words) for i, data in enumerate(tables)]
+    burst = config.burst_beats * BEAT_BYTES if whole_bursts else BEAT_BYTES
+    content = b"".join(
+        _section(kind, index, data, depth, burst) for kind, index, data, depth in sections if data
+    )
+    return content + _header(SectionKind.END, 0, 0)
+
+
+def _section(kind: SectionKind, index: int, data: bytes, depth: int, burst: int) -> bytes:
+    word = WORD_BYTES[kind]
+    beats = -(-(BEAT_BYTES + len(data)) // burst) * burst // BEAT_BYTES
+    words = len(data) // word
+    if (filled := (beats - 1) * BEAT_BYTES // word) <= depth:
+        words = filled
+    payload = data.ljust(words * word, b"\0")
+    padded = payload.ljust(-(-len(payload) // BEAT_BYTES) * BEAT_BYTES, b"\0")
+    return _header(kind, index, words) + padded
+
+
+def _header(kind: SectionKind, index: int, words: int) -> bytes:
+    values = {"kind": int(kind), "index": index, "address": 0, "words": words}
+    return pack(SECTION_FIELDS, values).to_bytes(BEAT_BYTES, "little")

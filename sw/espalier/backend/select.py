@@ -1,0 +1,141 @@
+"""Choice of one mapping per layer: fastest program that fits stream memories and tables."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from espalier.arch.config import HardwareConfig
+from espalier.backend.plan import IntArray, Layer, Mapping
+from espalier.errors import CapacityError
+
+_ATTEMPTS = 12
+
+
+def select_mappings(layers: list[Layer], config: HardwareConfig, balance: bool) -> None:
+    """Set `mapping` and `pes` of every convolution.
+
+    Starts with each layer's fastest mapping; while a memory overflows, the layer changes that loses the fewest
+    cycles per word saved. Raises CapacityError if the smallest mappings do not fit.
+    """
+    convs = [layer for layer in layers if layer.candidates]
+    depth = np.array([config.stream_depth_words, config.table_depth_words], np.float64)
+    budget = depth.copy()
+    for _ in range(_ATTEMPTS):
+        fitted = _choose(convs, budget)
+        _place(layers, config, balance)
+        used = np.array(
+            [_stream_use(layers, config).max(initial=0), _table_use(layers, config).max(initial=0)]
+        )
+        if (used <= depth).all():
+            return
+        if not fitted:
+            break
+        budget -= np.maximum(used - depth, 0) + 1  # the fullest PE holds more than the average
+    _explain(layers, config)
+
+
+def _choose(convs: list[Layer], budget: npt.NDArray[np.float64]) -> bool:
+    """Greedy choice within a budget of words; False if it cannot be met."""
+    for layer in convs:
+        layer.mapping = layer.candidates[0]
+    uses = {id(m): _mapping_use(m) for layer in convs for m in layer.candidates}
+    while True:
+        total = sum((uses[id(layer.mapping)] for layer in convs), np.zeros(2))
+        excess = np.maximum(total - budget, 0)
+        if not excess.any():
+            return True
+        best: tuple[float, Layer, Mapping] | None = None
+        for layer in convs:
+            assert layer.mapping is not None, "set above"
+            for other in layer.candidates:
+                change = uses[id(layer.mapping)] - uses[id(other)]
+                saved = float((np.minimum(change, excess) / budget)[excess > 0].sum())
+                if saved > 1e-9 and (best is None or (other.cycles - layer.mapping.cycles) / saved < best[0]):
+                    best = (other.cycles - layer.mapping.cycles) / saved, layer, other
+        if best is None:
+            return False
+        best[1].mapping = best[2]
+
+
+def _mapping_use(mapping: Mapping) -> npt.NDArray[np.float64]:
+    return np.array([float(mapping.stream_words.mean()), float(mapping.table_entries.max())])
+
+
+def _place(layers: list[Layer], config: HardwareConfig, balance: bool) -> None:
+    """Give every PE of the mapping to a physical one; with `balance` the longest stream to the emptiest memory."""
+    used = np.zeros((config.branches, config.pes_per_branch), np.int64)
+    for layer in layers:
+        if layer.mapping is None:
+            continue
+        words = layer.mapping.stream_words
+        pes = np.full((config.branches, config.pes_per_branch), -1, np.int64)
+        for branch in range(layer.mapping.tile_groups * layer.mapping.filter_groups):
+            member = branch % layer.mapping.filter_groups
+            order = np.arange(config.pes_per_branch)
+            if balance:
+                order = np.empty_like(order)
+                order[np.argsort(used[branch], kind="stable")] = np.argsort(-words[member], kind="stable")
+            pes[branch] = order
+        layer.pes = pes
+        used += layer_stream_words(layer)
+
+
+def layer_stream_words(layer: Layer) -> IntArray:
+    """Stream words of every physical PE: int64[branches, PEs]; a PE that rests still has a header."""
+    assert layer.mapping is not None and layer.pes is not None, "placed convolutions only"
+    words = np.ones(layer.pes.shape, np.int64)
+    for branch in np.flatnonzero((layer.pes >= 0).any(axis=1)):
+        member = branch % layer.mapping.filter_groups
+        words[branch] = layer.mapping.stream_words[member][layer.pes[branch]]
+    return words
+
+
+def layer_table_entries(layer: Layer) -> IntArray:
+    """Table entries of every physical branch: int64[branches]."""
+    assert layer.pes is not None, "placed layers only"
+    entries = np.zeros(len(layer.pes), np.int64)
+    for branch in np.flatnonzero((layer.pes >= 0).any(axis=1)):
+        if layer.mapping is None:
+            entries[branch] = 1
+        else:
+            entries[branch] = layer.mapping.table_entries[branch % layer.mapping.filter_groups]
+    return entries
+
+
+def _stream_use(layers: list[Layer], config: HardwareConfig) -> IntArray:
+    total = np.zeros((config.branches, config.pes_per_branch), np.int64)
+    for layer in layers:
+        if layer.mapping is not None:
+            total += layer_stream_words(layer)
+    return total
+
+
+def _table_use(layers: list[Layer], config: HardwareConfig) -> IntArray:
+    total = np.zeros(config.branches, np.int64)
+    for layer in layers:
+        total += layer_table_entries(layer) if layer.mapping is not None else 1
+    return total
+
+
+def _explain(layers: list[Layer], config: HardwareConfig) -> None:
+    convs = [layer for layer in layers if layer.mapping is not None]
+    stream, table = _stream_use(layers, config), _table_use(layers, config)
+    if stream.max() > config.stream_depth_words:
+        branch, pe = np.unravel_index(stream.argmax(), stream.shape)
+        name, used, available = (
+            f"stream memory of PE {branch}.{pe}",
+            int(stream.max()),
+            config.stream_depth_words,
+        )
+        sizes = [int(layer_stream_words(layer)[branch, pe]) for layer in convs]
+    else:
+        name, used = f"requantisation table of branch {table.argmax()}", int(table.max())
+        available = config.table_depth_words
+        sizes = [int(layer_table_entries(layer)[table.argmax()]) for layer in convs]
+    largest = convs[int(np.argmax(sizes))].node.name
+    raise CapacityError(
+        f"{name}: the network needs {used} words, the target '{config.name}' has {available}"
+        f" ({used - available} too many); the largest layer is {largest} with {max(sizes)} words;"
+        " prune more or use fewer weight bits"
+    )

@@ -1,0 +1,103 @@
+"""Operator streams: the order of a PE's operators and their encoding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from espalier.arch.fields import pack
+from espalier.arch.operators import (
+    HEADER_FIELDS,
+    OPERATOR_BITS,
+    OPERATOR_FIELDS,
+    OPERATORS_PER_WORD,
+    STREAM_WORD_BITS,
+)
+from espalier.backend.digits import Parts
+from espalier.backend.plan import IntArray, Mapping
+
+STREAM_WORD_BYTES = STREAM_WORD_BITS // 8
+
+_SHIFTS = {
+    field.name: sum(before.bits for before in OPERATOR_FIELDS[:position])
+    for position, field in enumerate(OPERATOR_FIELDS)
+}
+_WEIGHT_MASK = (1 << OPERATOR_FIELDS[0].bits) - 1
+
+
+@dataclass(frozen=True)
+class PeStream:
+    """A layer in one PE's stream: header and loop as 9-byte words, operators of one loop without nulls."""
+
+    words: bytes
+    operators: int
+    nulls: int
+
+
+def rest_stream() -> PeStream:
+    """The header alone, for a PE whose branch rests."""
+    return PeStream(_header(0, 0), 0, 0)
+
+
+def build_streams(parts: Parts, mapping: Mapping) -> list[list[PeStream]]:
+    """Streams of all PEs of a tile group, [branch][PE].
+
+    Operators are ordered by pass, block, slot (filter), word and tap. A run's nulls stand before its operators.
+    """
+    lengths = mapping.lengths.astype(np.int64)
+    branches, pes, _, _, slots = lengths.shape
+    ends = np.cumsum(lengths.reshape(-1)).reshape(lengths.shape)
+    code = np.zeros(int(ends[-1, -1, -1, -1, -1]), np.uint32)
+    used = lengths > 0
+    code[ends[used] - 1] = 1 << _SHIFTS["end_of_run"]
+
+    # Where each part lives, then the run of each operator as one flat index.
+    branch, pe, which, slot = np.nonzero(mapping.deal.part_at >= 0)
+    home = np.zeros((parts.count, 4), np.int64)
+    home[mapping.deal.part_at[branch, pe, which, slot]] = np.stack([branch, pe, which, slot], axis=1)
+    block = parts.word // mapping.block_words
+    at = home[parts.part]
+    run = np.ravel_multi_index((at[:, 0], at[:, 1], at[:, 2], block, at[:, 3]), lengths.shape)
+    order = np.argsort(run, kind="stable")  # parts already hold their operators by word and tap
+    run = run[order]
+    count = np.bincount(run, minlength=lengths.size)
+    rank = np.arange(len(run)) - (np.cumsum(count) - count)[run]
+    position = ends.reshape(-1)[run] - count[run] + rank
+    digit = (parts.digit[order] & _WEIGHT_MASK).astype(np.uint32)
+    word = (parts.word[order] % mapping.block_words).astype(np.uint32)
+    code[position] |= digit | word << _SHIFTS["slot"] | parts.tap[order].astype(np.uint32) << _SHIFTS["tap"]
+
+    bounds = np.concatenate(([0], ends[:, :, -1, -1, slots - 1].reshape(-1)))
+    real = np.add.reduceat(count, np.arange(branches * pes) * (lengths.size // (branches * pes)))
+    streams = [
+        _pe_stream(code[bounds[i] : bounds[i + 1]], int(mapping.deal.filters.reshape(-1)[i]), int(real[i]))
+        for i in range(branches * pes)
+    ]
+    return [streams[branch * pes : (branch + 1) * pes] for branch in range(branches)]
+
+
+def encode_operators(code: npt.NDArray[np.uint32]) -> bytes:
+    """Operators (uint32, a multiple of six) as stream words, first operator in the low bits."""
+    pairs = code[0::2] | code[1::2] << OPERATOR_BITS
+    return pairs.astype("<u4").view(np.uint8).reshape(-1, 4)[:, :3].tobytes()
+
+
+def _header(loop_words: int, filters: int) -> bytes:
+    return pack(HEADER_FIELDS, {"loop_words": loop_words, "filters": filters}).to_bytes(
+        STREAM_WORD_BYTES, "little"
+    )
+
+
+def _pe_stream(code: npt.NDArray[np.uint32], filters: int, operators: int) -> PeStream:
+    assert len(code) % OPERATORS_PER_WORD == 0, "a loop is whole words"
+    words = _header(len(code) // OPERATORS_PER_WORD, filters) + encode_operators(code)
+    return PeStream(words, operators, len(code) - operators)
+
+
+def block_sizes(words: int, block_words: int) -> IntArray:
+    """Window words of every block of a pass; the last may be shorter."""
+    sizes = np.full(-(-words // block_words), block_words, np.int64)
+    sizes[-1] = words - block_words * (len(sizes) - 1)
+    return sizes
