@@ -49,7 +49,7 @@ def tile_words(pixels: NDArray[np.uint8], tile_size: int, pad: int) -> NDArray[n
 def tile_pixels(words: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
     """Inverse of `tile_words`: uint8[tiles_y, tiles_x, C, T*T] to uint8[C, height, width]."""
     tiles_y, tiles_x, channels, lanes = words.shape
-    tile_size = int(round(lanes**0.5))
+    tile_size = round(lanes**0.5)
     assert tile_size**2 == lanes, "a tile is square"
     assert (tiles_y - 1) * tile_size < height <= tiles_y * tile_size, "height belongs to another tiling"
     assert (tiles_x - 1) * tile_size < width <= tiles_x * tile_size, "width belongs to another tiling"
