@@ -39,7 +39,7 @@ class LayerCounters(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Running counters, a copy that is shifted into the memory one counter a cycle."""
+        """Count; at the end of a layer shift a copy into the memory, one counter a cycle."""
         m = Module()
         depth = self.config.max_layers * len(COUNTERS)
         m.submodules.memory = store = memory.Memory(shape=COUNTER_BITS, depth=depth, init=[])

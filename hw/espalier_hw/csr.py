@@ -70,7 +70,7 @@ class Csr(wiring.Component):
         super().__init__(members)
 
     def elaborate(self, platform: Any) -> Module:
-        """Writes and reads are independent of each other; each takes a few cycles, none overlap."""
+        """Serve writes and reads independently of each other, one of each at a time."""
         m = Module()
         self._write(m)
         self._read(m)

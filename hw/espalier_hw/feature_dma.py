@@ -42,7 +42,7 @@ def output_tensor(layer: data.View) -> dict[str, Value]:
 
 
 def walk(tiles_y: int, tiles_x: int, channels: int) -> list[tuple[int, int, int]]:
-    """Reference: tile words of a tensor in DDR order as (tile row, tile column, channel)."""
+    """List the tile words of a tensor in DDR order as (tile row, tile column, channel); reference."""
     return [(y, x, c) for y in range(tiles_y) for x in range(tiles_x) for c in range(channels)]
 
 
@@ -280,7 +280,7 @@ class StoreWalker(wiring.Component):
         m.d.sync += room.eq(room + self.taken - asked)
 
     def _beats(self, m: Module) -> None:
-        """The first `store_beats` beats of every word, least significant first."""
+        """Send the first `store_beats` beats of every word, least significant first."""
         config, beats = self.config, self.beats
         padded = config.word_beats * config.axi_data_bits
         word, have_word = Signal(padded, reset_less=True), Signal()

@@ -14,7 +14,7 @@ WORD_BYTES = 9
 
 
 def words_of_beats(beats: Sequence[int]) -> list[int]:
-    """Reference: the 72-bit words that are complete in the given 128-bit beats."""
+    """Cut the 72-bit words that are complete in the given 128-bit beats; reference."""
     content = b"".join(beat.to_bytes(BEAT_BYTES, "little") for beat in beats)
     return [
         int.from_bytes(content[start : start + WORD_BYTES], "little")

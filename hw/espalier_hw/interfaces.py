@@ -78,7 +78,7 @@ def window_bits(config: HardwareConfig) -> int:
 
 
 def tile_write_layout(config: HardwareConfig) -> data.StructLayout:
-    """A tile word on its way into the feature memory."""
+    """Layout of a tile word on its way into the feature memory."""
     return data.StructLayout({"address": TILE_ADDRESS, "data": unsigned(tile_bits(config))})
 
 

@@ -116,7 +116,7 @@ class Sequencer(wiring.Component):
             self._next_descriptor(m)
 
     def _fetch(self, m: Module) -> None:
-        """The memory answers a cycle late, so the first of these cycles brings nothing."""
+        """Shift the descriptor in; the memory answers a cycle late."""
         words = descriptor_words(self.config)
         m.d.sync += [self.count.eq(self.count + 1), self.pattern.eq(0)]
         with m.If(self.count != words):
@@ -147,7 +147,7 @@ class Sequencer(wiring.Component):
             m.next = "PATTERN_FETCH"
 
     def _execute(self, m: Module) -> None:
-        """A LOAD in progress holds up everything but a layer that watches its rows."""
+        """Start what the opcode names; a LOAD holds up everything but a layer that watches its rows."""
         opcode = self.layer.opcode
         compute = (opcode == Opcode.CONV) | (opcode == Opcode.POOL)
         with m.If(~self.load_busy | (compute & self.layer.wait_load)), m.Switch(opcode):
