@@ -1,0 +1,179 @@
+"""Calibration: activation ranges and Gram matrices, gathered picture by picture in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from espalier.compress.execute import Real, Stored, patch_matrix
+from espalier.compress.prune import Matrix
+from espalier.errors import PictureError, UserError
+from espalier.ir.float_graph import FloatConv, Shape
+from espalier.ir.graph import Tensor
+
+_SAMPLES = 400_000  # values per tensor that the range search looks at
+_LEVELS = 255
+
+
+@dataclass(frozen=True)
+class RangeOptions:
+    """How a tensor's range is chosen: "max", "percentile" or "mse" (least squared error)."""
+
+    method: str = "mse"
+    percentile: float = 99.99
+
+
+def stack_pictures(pictures: Iterable[npt.NDArray[Any]], shape: Shape) -> npt.NDArray[np.float16]:
+    """Collect calibration pictures as float16[C, N, height, width].
+
+    Raises:
+        PictureError: no picture, a wrong shape, or values that are not numbers.
+
+    """
+    kept = []
+    for index, picture in enumerate(pictures):
+        if tuple(picture.shape) != tuple(shape):
+            raise PictureError(
+                f"calibration picture {index} has shape {tuple(picture.shape)},"
+                f" the network takes {tuple(shape)}"
+            )
+        if not np.isfinite(picture).all():
+            raise PictureError(f"calibration picture {index} holds values that are not finite numbers")
+        kept.append(picture.astype(np.float16))
+    if not kept:
+        raise PictureError("no calibration pictures: give at least one, better 100 to 500")
+    return np.stack(kept, axis=1)
+
+
+def sample(values: npt.NDArray[Any], generator: np.random.Generator) -> npt.NDArray[np.float64]:
+    """Draw a random sample of a tensor's values, with its extremes."""
+    flat = values.reshape(-1)
+    if flat.size > _SAMPLES:
+        chosen = flat[generator.integers(0, flat.size, _SAMPLES)]
+        flat = np.concatenate([chosen, [flat.min(), flat.max()]])
+    return flat.astype(np.float64)
+
+
+def choose_range(
+    name: str, shape: Shape, values: npt.NDArray[np.float64], non_negative: bool, options: RangeOptions
+) -> Tensor:
+    """Scale and zero point of a tensor from a sample of its values.
+
+    Args:
+        name: of the tensor.
+        shape: channels, height, width.
+        values: float64[n].
+        non_negative: the tensor comes out of a ReLU: zero point 0.
+        options: how the range is chosen.
+
+    Raises:
+        UserError: unknown method.
+
+    """
+    low = 0.0 if non_negative else min(float(values.min()), 0.0)
+    high = max(float(values.max()), 0.0)
+    if options.method == "percentile":
+        high = max(float(np.percentile(values, options.percentile)), 0.0)
+        low = 0.0 if non_negative else min(float(np.percentile(values, 100 - options.percentile)), 0.0)
+    elif options.method not in ("max", "mse"):
+        raise UserError(f"range method '{options.method}': choose max, percentile or mse")
+    factors = np.linspace(0.3, 1.0, 36) if options.method == "mse" else np.ones(1)
+    best = (np.inf, 1.0, 0)
+    for factor in factors:
+        scale = max((high - low) * factor / _LEVELS, 1e-8)
+        zero = round(float(np.clip(-low * factor / scale, 0, _LEVELS)))
+        stored = np.clip(np.rint(values / scale) + zero, 0, _LEVELS)
+        error = float((((stored - zero) * scale - values) ** 2).mean())
+        if error < best[0]:
+            best = (error, scale, zero)
+    return Tensor(name, *shape, scale=best[1], zero_point=best[2])
+
+
+def quantise_maps(maps: npt.NDArray[Any], tensor: Tensor) -> Stored:
+    """Turn real values into stored values."""
+    stored: Real = np.rint(maps.astype(np.float32) / np.float32(tensor.scale)) + tensor.zero_point
+    return np.clip(stored, 0, _LEVELS).astype(np.uint8)
+
+
+def real_maps(stored: Stored, tensor: Tensor) -> Real:
+    """Turn stored values into real values."""
+    return (stored.astype(np.float32) - tensor.zero_point) * np.float32(tensor.scale)
+
+
+@dataclass
+class LayerStatistics:
+    """All that pruning and rounding need to know of a layer; inputs and outputs are centred.
+
+    gram: float32[n, n], mean of x x^T; cross: float32[K, n], mean of y x^T; energy: mean of |y|^2 in all.
+    """
+
+    gram: Matrix
+    cross: Matrix
+    input_mean: npt.NDArray[np.float64]
+    output_mean: npt.NDArray[np.float64]
+    energy: float
+
+
+class GramAccumulator:
+    """Sums x x^T and y x^T of a layer over chunks of pictures; memory does not grow with their number."""
+
+    def __init__(self, node: FloatConv, positions: int, generator: np.random.Generator) -> None:
+        """Prepare for a layer.
+
+        Args:
+            node: the layer.
+            positions: output pixels per picture that enter the sums; neighbours say almost the same.
+            generator: chooses the pixels.
+
+        """
+        self.node, self.positions, self.generator = node, positions, generator
+        filters = len(node.weights)
+        inputs = node.weights[0].size
+        self.gram = np.zeros((inputs, inputs), dtype=np.float32)
+        self.cross = np.zeros((filters, inputs), dtype=np.float32)
+        self.input_sum = np.zeros(inputs)
+        self.output_sum = np.zeros(filters)
+        self.energy = np.zeros(filters)
+        self.count = 0
+
+    def add(self, stored: Stored, tensor: Tensor, wanted: Real) -> None:
+        """Take in a chunk of pictures.
+
+        Args:
+            stored: inputs of the layer, uint8[C, N, height, width].
+            tensor: their scale and zero point.
+            wanted: outputs before activation and residual, float32[K, N, out_y, out_x].
+
+        """
+        columns = patch_matrix(self.node, stored, tensor.zero_point)
+        outputs = wanted.reshape(len(wanted), -1)
+        chosen = self.positions * stored.shape[1]
+        if chosen < columns.shape[1]:
+            index = np.sort(self.generator.choice(columns.shape[1], chosen, replace=False))
+            columns, outputs = columns[:, index], outputs[:, index]
+        columns -= np.float32(tensor.zero_point)
+        columns *= np.float32(tensor.scale)
+        self.gram += columns @ columns.T
+        self.cross += outputs @ columns.T
+        self.input_sum += columns.sum(axis=1, dtype=np.float64)
+        self.output_sum += outputs.sum(axis=1, dtype=np.float64)
+        self.energy += (outputs.astype(np.float64) ** 2).sum(axis=1)
+        self.count += columns.shape[1]
+
+    def finish(self, damping: float) -> LayerStatistics:
+        """Centre the sums; damping (relative to the mean diagonal) pulls the weights to the original ones."""
+        input_mean = self.input_sum / self.count
+        output_mean = self.output_sum / self.count
+        gram = self.gram / self.count - np.outer(input_mean, input_mean).astype(np.float32)
+        cross = self.cross / self.count - np.outer(output_mean, input_mean).astype(np.float32)
+        energy = float((self.energy / self.count - output_mean**2).sum())
+        amount = np.float32(damping * float(np.diag(gram).mean()) + 1e-12)
+        flat = self.node.weights.reshape(len(self.node.weights), -1)
+        gram[np.diag_indices_from(gram)] += amount
+        cross += amount * flat
+        energy += float(amount * (flat.astype(np.float64) ** 2).sum())
+        return LayerStatistics(gram, cross, input_mean, output_mean, energy)
