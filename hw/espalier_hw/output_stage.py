@@ -1,0 +1,181 @@
+"""Output stage of a branch: from finished sums to tile words in the feature memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from espalier.arch.config import HardwareConfig
+from espalier.arch.program import TABLE_WORD_BITS
+from espalier_hw.drain import Drain, choose_beat
+from espalier_hw.interfaces import (
+    BRANCH_LAYER,
+    LAYER,
+    TILE_ADDRESS,
+    drain_bits,
+    memory_write,
+    tile_bits,
+    tile_write_layout,
+)
+from espalier_hw.lutram_fifo import LutramFifo
+from espalier_hw.pool import LANE_BITS
+from espalier_hw.requantise import Requantiser
+from espalier_hw.residual import ResidualScale
+from espalier_hw.table_walker import AHEAD, TableWalker
+
+
+class OutputStage(wiring.Component):
+    """Walks the requantisation table, drains PEs or pool unit, requantises and writes tile words.
+
+    go: pulse, `layer` valid since the cycle before. finished: pulse, the layer's last word has been
+    accepted. set_done, drain_*: one bit or word per PE. pool_*: the pool unit's result. residual_*,
+    write: as in `branch_signature`. output_wait: event.
+    """
+
+    def __init__(self, config: HardwareConfig) -> None:
+        self.config = config
+        pes = config.pes_per_branch
+        super().__init__(
+            {
+                "go": In(1),
+                "layer": In(LAYER),
+                "branch": In(BRANCH_LAYER),
+                "table_write": In(memory_write(14, TABLE_WORD_BITS)),
+                "finished": Out(1),
+                "set_done": In(pes),
+                "drain_request": Out(pes),
+                "drain_valid": In(pes),
+                "drain_data": In(data.ArrayLayout(drain_bits(config), pes)),
+                "pool_valid": In(1),
+                "pool_result": In(config.lanes_per_pe * LANE_BITS),
+                "pool_take": Out(1),
+                "residual_request": Out(stream.Signature(TILE_ADDRESS)),
+                "residual_valid": In(1),
+                "residual_data": In(tile_bits(config)),
+                "write": Out(stream.Signature(tile_write_layout(config))),
+                "output_wait": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Build the block."""
+        m = Module()
+        config = self.config
+        m.submodules.table = table = TableWalker(config)
+        m.submodules.drain = drain = Drain(config)
+        m.submodules.requantiser = requantiser = Requantiser(config)
+        m.submodules.scale = scale = ResidualScale(config)
+        advance = Signal()
+        m.d.comb += [
+            table.go.eq(self.go),
+            table.layer.eq(self.layer),
+            table.branch.eq(self.branch),
+            table.take.eq(drain.take),
+            drain.go.eq(self.go),
+            drain.layer.eq(self.layer),
+            drain.available.eq(table.available),
+            drain.entry.eq(table.entry),
+            drain.advance.eq(advance),
+            drain.set_done.eq(self.set_done),
+            drain.drain_valid.eq(self.drain_valid),
+            drain.drain_data.eq(self.drain_data),
+            drain.pool_valid.eq(self.pool_valid),
+            drain.pool_result.eq(self.pool_result),
+            self.drain_request.eq(drain.drain_request),
+            self.pool_take.eq(drain.pool_take),
+            requantiser.layer.eq(self.layer),
+            requantiser.advance.eq(advance),
+            requantiser.beat_valid.eq(drain.beat_valid),
+            requantiser.beat.eq(drain.beat),
+            requantiser.terms.eq(scale.terms),
+            scale.go.eq(self.go),
+            scale.layer.eq(self.layer),
+            scale.advance.eq(advance),
+        ]
+        wiring.connect(m, wiring.flipped(self.table_write), table.table_write)
+        wiring.connect(m, table.residual_request, wiring.flipped(self.residual_request))
+        self._residual(m, table, drain, requantiser, scale, advance)
+        self._collect(m, requantiser, advance)
+        return m
+
+    def _residual(
+        self,
+        m: Module,
+        table: TableWalker,
+        drain: Drain,
+        requantiser: Requantiser,
+        scale: ResidualScale,
+        advance: Signal,
+    ) -> None:
+        """Keep residual tiles until their beats come; an entry starts only when its tile is there."""
+        config = self.config
+        m.submodules.tiles = tiles = LutramFifo(tile_bits(config), AHEAD)
+        unclaimed = Signal(range(AHEAD + 1))
+        needed, fetch = Signal(), Signal()
+        pixels = Signal(scale.lanes * 8, reset_less=True)
+        m.d.comb += [
+            tiles.write.eq(self.residual_valid),
+            tiles.write_data.eq(self.residual_data),
+            needed.eq(self.layer.residual & drain.next_entry.last),
+            drain.residual_there.eq(~needed | ((unclaimed != 0) & scale.ready)),
+            fetch.eq(advance & requantiser.residual_valid & self.layer.residual),
+            tiles.read.eq(fetch & requantiser.residual_final),
+            table.residual_done.eq(tiles.read),
+            scale.pixels.eq(pixels),
+        ]
+        m.d.sync += unclaimed.eq(unclaimed + self.residual_valid - (drain.entry_starts & needed))
+        with m.If(fetch):
+            m.d.sync += pixels.eq(
+                choose_beat(tiles.read_data, scale.lanes * 8, config.output_beats, requantiser.residual_index)
+            )
+
+    def _collect(self, m: Module, requantiser: Requantiser, advance: Signal) -> None:
+        """Put the beats of a word together, and hold it until the feature memory takes it."""
+        config, layer = self.config, self.layer
+        beat_bits = 2 * config.output_pairs * 8
+        word = Signal(tile_bits(config), reset_less=True)
+        address = Signal(data.StructLayout({"tile_y": 8, "tile_x": 8, "channel": 13}), reset_less=True)
+        full, leaves, ended = Signal(), Signal(), Signal()
+        written = requantiser.valid & advance
+        m.d.comb += [
+            # Depends on registers only: it enables all of the pipeline.
+            advance.eq(~full | ~self.write.valid),
+            leaves.eq(full & (~self.write.valid | self.write.ready)),
+        ]
+        for slot in range(config.output_beats):
+            with m.If(written & (requantiser.slot == slot)):
+                m.d.sync += word[slot * beat_bits : (slot + 1) * beat_bits].eq(requantiser.bytes)
+        with m.If(written & requantiser.final):
+            m.d.sync += [
+                full.eq(1),
+                address.tile_y.eq(requantiser.tile_y),
+                address.tile_x.eq(requantiser.tile_x),
+                address.channel.eq(requantiser.channel),
+            ]
+        with m.Elif(leaves):
+            m.d.sync += full.eq(0)
+        target = self.write.payload.address
+        m.d.comb += [
+            target.base.eq(layer.out_base),
+            target.pitch.eq(layer.out_pitch),
+            target.channels.eq(layer.out_channels),
+        ]
+        with m.If(~self.write.valid | self.write.ready):
+            m.d.sync += self.write.valid.eq(full)
+        with m.If(leaves):
+            m.d.sync += [
+                self.write.payload.data.eq(word),
+                target.tile_y.eq(address.tile_y),
+                target.tile_x.eq(address.tile_x),
+                target.channel.eq(address.channel),
+            ]
+        with m.If(requantiser.end_of_layer):
+            m.d.sync += ended.eq(1)
+        with m.Elif(self.finished):
+            m.d.sync += ended.eq(0)
+        waits = Cat(requantiser.busy, full, self.write.valid)
+        m.d.comb += self.finished.eq(ended & ~waits.any())
+        m.d.sync += self.output_wait.eq(self.write.valid & ~self.write.ready)

@@ -1,0 +1,157 @@
+"""Walks the requantisation table ahead of the output stage and asks for residual tiles early."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from espalier.arch.config import HardwareConfig
+from espalier.arch.program import ACCUMULATOR_BITS, MULTIPLIER_BITS, TABLE_WORD_BITS, Opcode
+from espalier_hw.interfaces import BRANCH_LAYER, LAYER, TABLE_ENTRY, TILE_ADDRESS, memory_write
+from espalier_hw.lutram_fifo import LutramFifo
+from espalier_hw.walks import TileWalk
+
+# Entries, and residual tiles, that may be fetched ahead: bridges the latency of the feature memory.
+AHEAD = 16
+
+# A table entry together with the tile it is used for.
+ENTRY = data.StructLayout(
+    {
+        "multiplier": MULTIPLIER_BITS,
+        "shift": 2,
+        "bias": signed(ACCUMULATOR_BITS),
+        "channel": 13,
+        "pe": 5,
+        "first": 1,
+        "last": 1,
+        "high_digit": 1,
+        "end_of_pass": 1,
+        "tile_y": 8,
+        "tile_x": 8,
+        "end_of_layer": 1,
+    }
+)
+
+
+class TableWalker(wiring.Component):
+    """The entries of a layer, tile by tile, in a buffer of `AHEAD` entries.
+
+    go: pulse, `layer` valid since the cycle before. entry, available, take: oldest entry that is not
+    yet used. residual_request: the residual tile of every entry with `last` in layers that have one, in
+    order of the entries; residual_done: pulse, one of the answers has been used up.
+    """
+
+    def __init__(self, config: HardwareConfig) -> None:
+        self.config = config
+        super().__init__(
+            {
+                "go": In(1),
+                "layer": In(LAYER),
+                "branch": In(BRANCH_LAYER),
+                "table_write": In(memory_write(14, TABLE_WORD_BITS)),
+                "residual_request": Out(stream.Signature(TILE_ADDRESS)),
+                "residual_done": In(1),
+                "available": Out(1),
+                "entry": Out(ENTRY),
+                "take": In(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Build the block."""
+        m = Module()
+        # `read` follows the address into the memory, `next` holds an entry on its way to the buffer.
+        read = Signal(data.StructLayout({"tile_y": 8, "tile_x": 8, "channel": 13, "end": 1}), reset_less=True)
+        read_valid, read_leaves = Signal(), Signal()
+        next_entry, next_valid, next_leaves = Signal(ENTRY, reset_less=True), Signal(), Signal()
+        m.d.comb += read_leaves.eq(read_valid & (~next_valid | next_leaves))
+        word = self._read_table(m, read, read_valid, read_leaves)
+        pool = self.layer.opcode == Opcode.POOL
+        with m.If(read_leaves | next_leaves):
+            m.d.sync += next_valid.eq(read_leaves)
+        with m.If(read_leaves):
+            m.d.sync += [next_entry[name].eq(word[name]) for name in ("multiplier", "shift", "bias", "pe")]
+            m.d.sync += [
+                next_entry.channel.eq(Mux(pool, read.channel, word.out_channel)),
+                next_entry.first.eq(word.first | pool),
+                next_entry.last.eq(word.last | pool),
+                next_entry.high_digit.eq(word.high_digit),
+                next_entry.end_of_pass.eq(word.end_of_pass),
+                next_entry.tile_y.eq(read.tile_y),
+                next_entry.tile_x.eq(read.tile_x),
+                next_entry.end_of_layer.eq(read.end),
+            ]
+        self._buffer(m, next_entry, next_valid, next_leaves)
+        return m
+
+    def _read_table(self, m: Module, read: data.View, read_valid: Signal, read_leaves: Signal) -> data.View:
+        """Count through the entries of all tiles; returns the table word that belongs to `read`."""
+        depth = self.config.table_depth_words
+        m.submodules.table = table = memory.Memory(
+            shape=TABLE_WORD_BITS, depth=depth, init=[], attrs={"ram_style": "ultra"}
+        )
+        write_port, read_port = table.write_port(), table.read_port()
+        m.submodules.tiles = tiles = TileWalk()
+        active, step, tile_end = Signal(), Signal(), Signal()
+        index, last_index = Signal(14), Signal(14)
+        pool = self.layer.opcode == Opcode.POOL
+        m.d.sync += last_index.eq(Mux(pool, self.branch.channels, self.branch.table_entries) - 1)
+        m.d.comb += [
+            write_port.en.eq(self.table_write.enable),
+            write_port.addr.eq(self.table_write.address),
+            write_port.data.eq(self.table_write.data),
+            read_port.en.eq(step),
+            read_port.addr.eq(self.branch.table_base + Mux(pool, 0, index)),
+            tiles.layer.eq(self.layer),
+            tiles.branch.eq(self.branch),
+            tiles.load.eq(self.go),
+            tile_end.eq(index == last_index),
+            step.eq(active & (~read_valid | read_leaves)),
+            tiles.step.eq(step & tile_end),
+        ]
+        with m.If(self.go):
+            m.d.sync += [active.eq(1), index.eq(0)]
+        with m.Elif(step):
+            m.d.sync += [index.eq(Mux(tile_end, 0, index + 1)), active.eq(~(tile_end & tiles.last))]
+        with m.If(step | read_leaves):
+            m.d.sync += read_valid.eq(step)
+        with m.If(step):
+            m.d.sync += [
+                read.tile_y.eq(tiles.tile_y),
+                read.tile_x.eq(tiles.tile_x),
+                read.channel.eq(self.branch.channel0 + index),
+                read.end.eq(tile_end & tiles.last),
+            ]
+        return data.View(TABLE_ENTRY, read_port.data)
+
+    def _buffer(self, m: Module, entry: data.View, valid: Signal, leaves: Signal) -> None:
+        """Put the entry into the buffer, and its request out, when there is room for both."""
+        m.submodules.entries = entries = LutramFifo(ENTRY.size, AHEAD)
+        layer, request = self.layer, self.residual_request
+        credits = Signal(range(AHEAD + 1), init=AHEAD)
+        wanted, may_ask = Signal(), Signal()
+        m.d.comb += [
+            wanted.eq(layer.residual & entry.last),
+            may_ask.eq((credits != 0) & (~request.valid | request.ready)),
+            leaves.eq(valid & (entries.level != AHEAD) & (~wanted | may_ask)),
+            entries.write.eq(leaves),
+            entries.write_data.eq(entry),
+            entries.read.eq(self.take),
+            self.available.eq(entries.available),
+            self.entry.as_value().eq(entries.read_data),
+            request.payload.base.eq(layer.residual_base),
+            request.payload.pitch.eq(layer.out_pitch),
+            request.payload.channels.eq(layer.out_channels),
+        ]
+        m.d.sync += credits.eq(credits - (leaves & wanted) + self.residual_done)
+        with m.If(~request.valid | request.ready):
+            m.d.sync += request.valid.eq(leaves & wanted)
+        with m.If(leaves & wanted):
+            m.d.sync += [
+                request.payload.tile_y.eq(entry.tile_y),
+                request.payload.tile_x.eq(entry.tile_x),
+                request.payload.channel.eq(entry.channel),
+            ]
