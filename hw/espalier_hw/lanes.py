@@ -1,0 +1,251 @@
+"""Multiply-accumulate lanes in pairs: two products in one DSP slice, or two fabric adders.
+
+All pairs keep the same time, that of a DSP slice: `pixels` and `weight` of cycle 0 are registered (cycle 1),
+multiplied (2) and added (3, when `sum` holds the result). `load`, `clear` and `initial` belong to the operands of
+the cycle before: with `load` the sum starts from `initial`, or from zero if `clear` is high. A weight of zero
+changes nothing, so that idle cycles need no enable.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from amaranth.hdl import Cat, ClockSignal, Const, Instance, Module, Mux, Signal, Value, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from espalier.arch.config import HardwareConfig
+from espalier.arch.operators import PACKED_FIELD_BITS
+
+PAIR_BITS = 2 * PACKED_FIELD_BITS
+
+# DSP48E2 (UG579). OPMODE = W | Z | Y | X: W zero, X and Y together the product, Z either P or C.
+OPMODE_P_PLUS_M = 0b00_010_01_01
+OPMODE_C_PLUS_M = 0b00_011_01_01
+DSP_ATTRIBUTES: dict[str, int | str] = {
+    "USE_MULT": "MULTIPLY",
+    "USE_SIMD": "ONE48",
+    "A_INPUT": "DIRECT",
+    "B_INPUT": "DIRECT",
+    "AMULTSEL": "A",
+    "BMULTSEL": "B",
+    "AREG": 1,
+    "ACASCREG": 1,
+    "BREG": 1,
+    "BCASCREG": 1,
+    "CREG": 1,
+    "DREG": 0,
+    "ADREG": 0,
+    "MREG": 1,
+    "PREG": 1,
+    "OPMODEREG": 1,
+    "ALUMODEREG": 0,
+    "INMODEREG": 0,
+    "CARRYINREG": 0,
+    "CARRYINSELREG": 0,
+}
+# With one register each, A2 and B2 are the ones in use.
+DSP_ENABLES = ("CEA2", "CEB2", "CEC", "CEM", "CEP", "CECTRL")
+DSP_TIED_LOW = {
+    "CEA1": 1,
+    "CEB1": 1,
+    "CED": 1,
+    "CEAD": 1,
+    "CEALUMODE": 1,
+    "CEINMODE": 1,
+    "CECARRYIN": 1,
+    "RSTA": 1,
+    "RSTB": 1,
+    "RSTD": 1,
+    "RSTM": 1,
+    "RSTP": 1,
+    "RSTCTRL": 1,
+    "RSTALUMODE": 1,
+    "RSTINMODE": 1,
+    "RSTALLCARRYIN": 1,
+    "ACIN": 30,
+    "BCIN": 18,
+    "PCIN": 48,
+    "D": 27,
+    "ALUMODE": 4,
+    "INMODE": 5,
+    "CARRYIN": 1,
+    "CARRYINSEL": 3,
+    "CARRYCASCIN": 1,
+    "MULTSIGNIN": 1,
+}
+
+
+def unpack_pair_value(value: Value, packed: bool) -> tuple[Value, Value]:
+    """Two signed 18-bit lane sums (low, high) of a 36-bit accumulator.
+
+    packed: the pair sat in one DSP slice, where a negative low sum has borrowed one from the high field.
+    """
+    low, high = value[:PACKED_FIELD_BITS], value[PACKED_FIELD_BITS:PAIR_BITS]
+    if packed:
+        high = (high + low[-1])[:PACKED_FIELD_BITS]
+    return low.as_signed(), high.as_signed()
+
+
+def unpack_pair_model(
+    value: npt.ArrayLike, packed: bool
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """`unpack_pair_value` on integers of 36 bits (any shape): int64 arrays (low, high) of the same shape."""
+    raw = np.asarray(value, dtype=np.int64)
+    half = 1 << (PACKED_FIELD_BITS - 1)
+    low = ((raw & (2 * half - 1)) ^ half) - half
+    high = (raw >> PACKED_FIELD_BITS) + ((low < 0) if packed else 0)
+    return low, ((high & (2 * half - 1)) ^ half) - half
+
+
+def pack_pair_model(low: int, high: int, packed: bool) -> int:
+    """Inverse of `unpack_pair_model`: the 36-bit accumulator that holds two lane sums."""
+    if not packed:
+        low &= (1 << PACKED_FIELD_BITS) - 1
+    return ((high << PACKED_FIELD_BITS) + low) & ((1 << PAIR_BITS) - 1)
+
+
+def is_packed(config: HardwareConfig, pair: int) -> bool:
+    """Whether a pair shares a DSP slice; the fabric pairs come after those."""
+    return pair < config.dsp_pairs
+
+
+class Pair(wiring.Component):
+    """Ports of a lane pair. pixels: low lane in bits 7..0, high lane in bits 15..8; times as in the module text."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "pixels": In(16),
+                "weight": In(signed(4)),
+                "load": In(1),
+                "clear": In(1),
+                "initial": In(PAIR_BITS),
+                "sum": Out(PAIR_BITS),
+            }
+        )
+
+    def _initial(self, m: Module) -> tuple[Signal, Signal]:
+        """Registers C and `load`, in step with the product."""
+        initial, load = Signal(PAIR_BITS, reset_less=True), Signal(reset_less=True)
+        m.d.sync += [initial.eq(self.initial), load.eq(self.load)]
+        with m.If(self.clear):
+            m.d.sync += initial.eq(0)
+        return initial, load
+
+
+class PackedPair(Pair):
+    """sum = 36 bits of sum((high pixel << 18 + low pixel) * weight), described behaviourally."""
+
+    def elaborate(self, platform: Any) -> Module:
+        """Registers A, B, C, M and P of a DSP slice."""
+        m = Module()
+        initial, load = self._initial(m)
+        wide = Signal(signed(27), reset_less=True)
+        weight = Signal(signed(4), reset_less=True)
+        product = Signal(signed(31), reset_less=True)
+        total = Signal(PAIR_BITS, reset_less=True)
+        m.d.comb += self.sum.eq(total)
+        m.d.sync += [
+            wide.eq(packed_pixels(self.pixels)),
+            weight.eq(self.weight),
+            product.eq(wide * weight),
+            total.eq(Mux(load, initial, total) + product),
+        ]
+        return m
+
+
+class FabricPair(Pair):
+    """Two 18-bit sums side by side, without a borrow between them.
+
+    lanes: 1 if the high lane does not exist; its sum is zero then. adders: build the product from shifted
+    additions, which synthesis keeps out of the DSP slices; without it a multiplication, which simulates faster.
+    """
+
+    def __init__(self, lanes: int = 2, adders: bool = False) -> None:
+        self._lanes, self._adders = lanes, adders
+        super().__init__()
+
+    def elaborate(self, platform: Any) -> Module:
+        """The same registers as a DSP slice has."""
+        m = Module()
+        initial, load = self._initial(m)
+        weight = Signal(signed(4), reset_less=True)
+        m.d.sync += weight.eq(self.weight)
+        for lane in range(self._lanes):
+            field = slice(lane * PACKED_FIELD_BITS, (lane + 1) * PACKED_FIELD_BITS)
+            pixel = Signal(8, name=f"pixel_{lane}", reset_less=True)
+            product = Signal(signed(12), name=f"product_{lane}", reset_less=True)
+            total = Signal(PACKED_FIELD_BITS, name=f"total_{lane}", reset_less=True)
+            m.d.comb += self.sum[field].eq(total)
+            m.d.sync += [
+                pixel.eq(self.pixels[8 * lane : 8 * lane + 8]),
+                product.eq(added_product(pixel, weight) if self._adders else pixel * weight),
+                total.eq(product + Mux(load, initial[field], total)),
+            ]
+        return m
+
+
+class DspPair(Pair):
+    """`PackedPair` in a DSP48E2: all its registers and the choice between P and C lie in the slice."""
+
+    def elaborate(self, platform: Any) -> Module:
+        """One instance; RSTC clears C, so that only one bit of OPMODE ever changes."""
+        m = Module()
+        total = Signal(48)
+        opmode = Signal(9)
+        m.d.comb += [opmode.eq(Mux(self.load, OPMODE_C_PLUS_M, OPMODE_P_PLUS_M)), self.sum.eq(total)]
+        ports: dict[str, Any] = {f"i_{name}": 1 for name in DSP_ENABLES}
+        ports |= {f"i_{name}": Const(0, width) for name, width in DSP_TIED_LOW.items()}
+        m.submodules.slice = Instance(
+            "DSP48E2",
+            **{f"p_{name}": value for name, value in DSP_ATTRIBUTES.items()},
+            **ports,
+            i_CLK=ClockSignal(),
+            i_A=Cat(packed_pixels(self.pixels), Const(0, 3)),
+            i_B=Cat(self.weight, self.weight[-1].replicate(14)),
+            i_C=Cat(self.initial, Const(0, 48 - PAIR_BITS)),
+            i_RSTC=self.clear,
+            i_OPMODE=opmode,
+            o_P=total,
+        )
+        return m
+
+
+def packed_pixels(pixels: Value) -> Value:
+    """27 bits, never negative: high pixel << 18 | low pixel."""
+    return Cat(pixels[:8], Const(0, PACKED_FIELD_BITS - 8), pixels[8:16], Const(0, 1))
+
+
+def added_product(pixel: Value, weight: Value) -> Value:
+    """pixel (8 bits unsigned) * weight (4 bits signed) from three additions."""
+    terms = [Mux(weight[bit], pixel, 0) for bit in range(4)]
+    low = terms[0] + (terms[1] << 1)
+    high = terms[2] - (terms[3] << 1)
+    return low + (high << 2)
+
+
+def make_pair(config: HardwareConfig, pair: int, primitives: str) -> Pair:
+    """Lane pair number `pair` of a PE; primitives: "behavioural" or "xilinx".
+
+    Raises:
+        ValueError: unknown primitives.
+    """
+    if primitives not in ("behavioural", "xilinx"):
+        raise ValueError(f"primitives must be 'behavioural' or 'xilinx', not {primitives!r}")
+    vendor = primitives == "xilinx"
+    if is_packed(config, pair):
+        return DspPair() if vendor else PackedPair()
+    return FabricPair(pair_lanes(config, pair), adders=vendor)
+
+
+def pair_lanes(config: HardwareConfig, pair: int) -> int:
+    """Lanes of a pair: 2, or 1 in the last pair of an odd tile."""
+    return min(2, config.lanes_per_pe - 2 * pair)
+
+
+def pair_bits(config: HardwareConfig, pair: int) -> int:
+    """Bits of a pair's sum that can be other than zero."""
+    return PAIR_BITS if is_packed(config, pair) else PACKED_FIELD_BITS * pair_lanes(config, pair)

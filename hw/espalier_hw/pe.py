@@ -1,0 +1,106 @@
+"""Processing element: an operator stream, a window ring, and T*T lanes that apply one operator a cycle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Signal
+from amaranth.lib import wiring
+
+from espalier.arch.config import HardwareConfig
+from espalier_hw.accumulators import Accumulators
+from espalier_hw.interfaces import pe_signature
+from espalier_hw.issue import Issue, issue_layout
+from espalier_hw.lanes import PAIR_BITS, make_pair, pair_bits
+from espalier_hw.ring import WindowRing
+from espalier_hw.stream_fetch import StreamFetch
+
+
+class PE(wiring.Component):
+    """Ports: `interfaces.pe_signature`.
+
+    Stages: `Issue` decides and registers; ring read (0), row multiplexer (1), product (2), sum (3), the sum is
+    in the lanes' P registers and stored (4), `set_done` (5). Stages after the decision never stall.
+    A running block number starts at 0 with every layer; headers of layers with sets hold at least one filter.
+
+    primitives: "behavioural", or "xilinx" for DSP48E2 instances with equal behaviour.
+    """
+
+    def __init__(self, config: HardwareConfig, primitives: str = "behavioural") -> None:
+        self._config = config
+        self._pairs = [make_pair(config, index, primitives) for index in range(config.pairs)]
+        super().__init__(pe_signature(config))
+
+    def elaborate(self, platform: Any) -> Module:
+        """Sub-blocks and the delay line that takes an operator's flags along."""
+        m = Module()
+        config = self._config
+        m.submodules.fetch = fetch = StreamFetch(config)
+        m.submodules.issue = issue = Issue(config)
+        m.submodules.ring = ring = WindowRing(config)
+        bits = sum(pair_bits(config, index) for index in range(config.pairs))
+        m.submodules.accumulators = accumulators = Accumulators(config, bits)
+        wiring.connect(m, fetch.operators, issue.operators)
+        self._connect_control(m, fetch, issue, accumulators)
+        # stage[n]: the operator's flags n cycles after the ring read. Without reset: what a reset leaves behind
+        # in the last stages stores into accumulators that nothing holds yet.
+        stage = [issue.issued]
+        for index in range(1, 5):
+            stage.append(Signal(issue_layout(config), name=f"stage_{index}", reset_less=True))
+            m.d.sync += stage[index].eq(stage[index - 1])
+        m.d.comb += [
+            ring.write.enable.eq(self.ring_write.enable),
+            ring.write.address.eq(self.ring_write.address),
+            ring.write.data.eq(self.ring_write.data),
+            ring.address.eq(stage[0].address),
+            ring.tap.eq(stage[0].tap),
+            accumulators.read_enable.eq(stage[2].load & ~stage[2].clear),
+            accumulators.read_address.eq(stage[2].accumulator),
+            accumulators.write_enable.eq(stage[4].store),
+            accumulators.write_address.eq(stage[4].accumulator),
+        ]
+        m.d.sync += self.set_done.eq(stage[4].set_end)
+        self._connect_lanes(m, stage, ring, accumulators)
+        return m
+
+    def _connect_control(
+        self, m: Module, fetch: StreamFetch, issue: Issue, accumulators: Accumulators
+    ) -> None:
+        """Everything that is not on the way of pixels and sums."""
+        m.d.comb += [
+            fetch.restart.eq(self.restart),
+            fetch.start.eq(self.start),
+            fetch.write.enable.eq(self.stream_write.enable),
+            fetch.write.address.eq(self.stream_write.address),
+            fetch.write.data.eq(self.stream_write.data),
+            issue.filters.eq(fetch.filters),
+            issue.freed.eq(accumulators.freed),
+            accumulators.restart.eq(self.restart),
+            accumulators.drain_request.eq(self.drain_request),
+            self.drain_valid.eq(accumulators.drain_valid),
+        ]
+        for name in ("restart", "start", "sets", "blocks", "block_words", "commit"):
+            m.d.comb += getattr(issue, name).eq(getattr(self, name))
+        for name in ("release", "operator_issued", "null_issued", "ring_empty", "accumulators_full"):
+            m.d.comb += getattr(self, name).eq(getattr(issue, name))
+
+    def _connect_lanes(
+        self, m: Module, stage: list[Any], ring: WindowRing, accumulators: Accumulators
+    ) -> None:
+        """Pair i holds lanes 2i and 2i+1; its sum lies in 36 bits of `drain_data`, fewer in the memory."""
+        sums, drained, offset = [], [], 0
+        for index, pair in enumerate(self._pairs):
+            m.submodules[f"pair_{index}"] = pair
+            bits = pair_bits(self._config, index)
+            stored = slice(offset, offset + bits)
+            offset += bits
+            m.d.comb += [
+                pair.pixels.eq(ring.pixels[16 * index : 16 * index + 16]),
+                pair.weight.eq(stage[1].weight),
+                pair.load.eq(stage[2].load),
+                pair.clear.eq(stage[2].clear),
+                pair.initial.eq(accumulators.read_data[stored]),
+            ]
+            sums.append(pair.sum[:bits])
+            drained.append(Cat(accumulators.drain_data[stored], Const(0, PAIR_BITS - bits)))
+        m.d.comb += [accumulators.write_data.eq(Cat(*sums)), self.drain_data.eq(Cat(*drained))]

@@ -1,0 +1,86 @@
+"""Random operator streams and window words for PE tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from espalier.arch.fields import pack
+from espalier.arch.operators import (
+    ACCUMULATOR_DISTANCE,
+    HEADER_FIELDS,
+    MAX_WEIGHT_SUM,
+    OPERATOR_BITS,
+    OPERATOR_FIELDS,
+    OPERATORS_PER_WORD,
+)
+from espalier_hw.pe_model import PeLayer
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Size of one random layer; `run_length` is the longest run, `last_words` fill the last block."""
+
+    filters: int = 3
+    passes: int = 1
+    tiles: int = 2
+    blocks: int = 2
+    block_words: int = 8
+    last_words: int = 8
+    run_length: int = 6
+    shortest: int = 1
+    extreme: bool = False  # largest weights and pixels
+
+
+def random_layer(config, shape, rng):
+    """One layer: its stream words (header first) and its `PeLayer`; tiles = 0 makes it rest."""
+    if shape.tiles == 0:
+        windows = np.zeros((0, 1, config.word_rows, config.tile_size), np.uint8)
+        return [pack(HEADER_FIELDS, {"loop_words": 0})], PeLayer(1, 8, windows)
+    operators = [op for _ in range(shape.passes) for op in _pass(shape, rng)]
+    # Front padding belongs to the first run.
+    padding = [_operator(0, 0, 0) for _ in range(-len(operators) % OPERATORS_PER_WORD)]
+    operators = padding + operators
+    words = []
+    for start in range(0, len(operators), OPERATORS_PER_WORD):
+        parts = operators[start : start + OPERATORS_PER_WORD]
+        words.append(sum(pack(OPERATOR_FIELDS, op) << (OPERATOR_BITS * i) for i, op in enumerate(parts)))
+    header = pack(HEADER_FIELDS, {"loop_words": len(words), "filters": shape.filters})
+    words_per_set = (shape.blocks - 1) * shape.block_words + shape.last_words
+    size = (shape.tiles * shape.passes, words_per_set, config.word_rows, config.tile_size)
+    windows = np.full(size, 255, np.uint8) if shape.extreme else rng.integers(0, 256, size, np.uint8)
+    return [header, *words], PeLayer(shape.blocks, shape.block_words, windows)
+
+
+def _operator(weight, slot, tap, end_of_run=0):
+    return {"weight": int(weight), "slot": int(slot), "tap": int(tap), "end_of_run": end_of_run}
+
+
+def _pass(shape, rng):
+    """Operators of one pass, within the bound of the packed sums and the distance of the accumulators."""
+    shortest = shape.shortest
+    if shape.filters > 1:
+        shortest = max(shortest, -(-(ACCUMULATOR_DISTANCE - 1) // (shape.filters - 1)))
+    sums = np.zeros((shape.filters, 2), int)
+    operators = []
+    for block in range(shape.blocks):
+        words = shape.last_words if block == shape.blocks - 1 else shape.block_words
+        for index in range(shape.filters):
+            length = int(rng.integers(shortest, max(shortest, shape.run_length) + 1))
+            for position in range(length):
+                sign = int(rng.integers(2))
+                weight = int(rng.choice([-8, 7])) if shape.extreme else int(rng.integers(-8, 8))
+                sign = int(weight < 0)
+                if rng.random() < 0.1 or sums[index, sign] + abs(weight) > MAX_WEIGHT_SUM:
+                    weight = 0
+                sums[index, sign] += abs(weight)
+                operators.append(
+                    _operator(weight, rng.integers(words), rng.integers(4), int(position == length - 1))
+                )
+    return operators
+
+
+def word_value(word):
+    """A window word uint8[T+3, T] as the integer the ring holds."""
+    return int.from_bytes(word.tobytes(), "little")
