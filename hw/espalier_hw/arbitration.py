@@ -1,0 +1,75 @@
+"""Sharing one resource: a register that holds a request, a round robin, a multiplexer, a delay line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Module, Mux, Signal, Value, ValueLike
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+
+class HoldingRegister(wiring.Component):
+    """One stream element in a register; sustains one element a cycle.
+
+    `input.ready` follows `output.ready` in the same cycle, everything else is registered.
+    """
+
+    def __init__(self, shape: object) -> None:
+        """`shape`: payload of the stream."""
+        super().__init__({"input": In(stream.Signature(shape)), "output": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform: object) -> Module:
+        """Load whenever the register is empty or is being emptied."""
+        m = Module()
+        payload = Signal(len(Value.cast(self.input.payload)), reset_less=True)
+        m.d.comb += [
+            self.input.ready.eq(~self.output.valid | self.output.ready),
+            Value.cast(self.output.payload).eq(payload),
+        ]
+        with m.If(self.input.ready):
+            m.d.sync += self.output.valid.eq(self.input.valid)
+            with m.If(self.input.valid):
+                m.d.sync += payload.eq(self.input.payload)
+        return m
+
+
+class RoundRobin(wiring.Component):
+    """Grants one of `count` requests, starting after the one that was granted last.
+
+    `grant` is one-hot, or zero without requests, in the same cycle. `advance`: the grant is used.
+    """
+
+    def __init__(self, count: int) -> None:
+        """`count`: number of requesters."""
+        self.count = count
+        super().__init__({"requests": In(count), "advance": In(1), "grant": Out(count)})
+
+    def elaborate(self, platform: object) -> Module:
+        """The lowest request above the last grant, else the lowest of all."""
+        m = Module()
+        above = Signal(self.count)
+        favoured = Signal(self.count)
+        m.d.comb += favoured.eq(self.requests & above)
+        candidates = Mux(favoured.any(), favoured, self.requests)
+        m.d.comb += self.grant.eq(candidates & (~candidates + 1))
+        with m.If(self.advance & self.requests.any()):
+            m.d.sync += above.eq(~(self.grant | (self.grant - 1)))
+        return m
+
+
+def select(one_hot: Value, values: Sequence[ValueLike]) -> Value:
+    """The value whose bit in `one_hot` is set; zero if there is none. All values have the same width."""
+    plain = [Value.cast(value) for value in values]
+    return reduce(or_, (v & one_hot[index].replicate(len(v)) for index, v in enumerate(plain)))
+
+
+def delay(m: Module, value: Value, cycles: int, *, control: bool = False, name: str = "delayed") -> Signal:
+    """`value` some cycles later; only `control` values are reset (to zero)."""
+    for index in range(cycles):
+        later = Signal(value.shape(), name=f"{name}_{index}", reset_less=not control)
+        m.d.sync += later.eq(value)
+        value = later
+    return value

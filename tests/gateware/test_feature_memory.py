@@ -1,0 +1,160 @@
+"""Addresses, banks, write port."""
+
+import dataclasses
+import random
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from espalier.arch.config import load_config
+from espalier.arch.feature_layout import tile_position
+from espalier_hw.feature_memory import FeatureBank, block_ram_parts
+from espalier_hw.tile_address import TileAddress
+from espalier_hw.write_port import WritePort
+
+TINY = load_config("tiny")
+
+
+def simulate(dut, *processes):
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    for process in processes:
+        simulator.add_testbench(process)
+    simulator.run()
+
+
+def random_address(rng, words=1 << 13):
+    return {
+        "base": rng.randrange(words),
+        "pitch": rng.choice([1, 2, 6, 11, 127]),
+        "channels": rng.choice([1, 3, 64, 512, 8191]),
+        "tile_y": rng.choice([rng.randint(-512, 511), rng.randint(-3, 40)]),
+        "tile_x": rng.choice([rng.randint(-512, 511), rng.randint(-3, 40)]),
+        "channel": rng.randrange(words),
+    }
+
+
+def position_of(address):
+    return tile_position(**address)
+
+
+def test_tile_address_matches_the_layout():
+    dut = TileAddress()
+    rng = random.Random(1)
+    addresses = [random_address(rng) for _ in range(300)]
+    addresses += [{**random_address(rng), "tile_y": y, "tile_x": -1 - y} for y in range(-512, 512)]
+
+    async def bench(ctx):
+        for cycle in range(len(addresses) + dut.LATENCY):
+            if cycle >= dut.LATENCY:
+                address = addresses[cycle - dut.LATENCY]
+                bank, word = position_of(address)
+                assert ctx.get(dut.bank_row) * 3 + ctx.get(dut.bank_column) == bank
+                assert ctx.get(dut.word) == word % 8192
+                assert ctx.get(dut.row_step) == address["pitch"] * address["channels"] % 8192
+                assert ctx.get(dut.channels) == address["channels"]
+            if cycle < len(addresses):
+                ctx.set(dut.address, addresses[cycle])
+            await ctx.tick()
+
+    simulate(dut, bench)
+
+
+@pytest.mark.parametrize(
+    ("depth", "parts"),
+    [(3072, [2048, 1024]), (1024, [1024]), (64, [64]), (1700, [1024, 512, 164]), (600, [512, 88])],
+)
+def test_block_ram_parts(depth, parts):
+    assert block_ram_parts(depth) == parts
+
+
+@pytest.mark.parametrize(("depth", "ultra"), [(64, False), (1100, False), (1100, True)])
+def test_bank(depth, ultra):
+    dut = FeatureBank(depth, 24, ultra)
+    rng = random.Random(2)
+    memory = [0] * depth
+    hot = [0, depth - 1, depth // 2, *(a for a in (511, 512, 1023, 1024) if a < depth)]
+
+    async def bench(ctx):
+        expected = [None] * (dut.LATENCY + 1)
+        for _ in range(800):
+            read, write = rng.random() < 0.6, rng.random() < 0.6
+            read_address, write_address, data = rng.choice(hot), rng.choice(hot), rng.randrange(1 << 24)
+            ctx.set(dut.read_enable, read)
+            ctx.set(dut.read_address, read_address)
+            ctx.set(dut.write_enable, write)
+            ctx.set(dut.write_address, write_address)
+            ctx.set(dut.write_data, data)
+            expected = [*expected[1:], memory[read_address] if read else expected[-1]]
+            if write:
+                memory[write_address] = data
+            await ctx.tick()
+            if expected[1] is not None:
+                assert ctx.get(dut.read_data) == expected[1]
+
+    simulate(dut, bench)
+
+
+@pytest.mark.parametrize("density", [1.0, 0.3])
+def test_write_port(density):
+    config = dataclasses.replace(TINY, branches=2)
+    dut = WritePort(config, 3)
+    rng = random.Random(3)
+    sent = [[] for _ in range(3)]
+    received = []
+    cycles = 300
+    state = {"accepted": 0, "written": 0}
+
+    def writer(index):
+        async def bench(ctx):
+            stream = dut.write[index]
+            for _ in range(cycles):
+                valid = rng.random() < density
+                word = {"address": random_address(rng), "data": rng.randrange(1 << 128)}
+                ctx.set(stream.valid, valid)
+                ctx.set(stream.payload, word)
+                while True:
+                    _, _, ready = await ctx.tick().sample(stream.ready)
+                    if not valid or ready:
+                        break
+                if valid:
+                    sent[index].append(word)
+            ctx.set(stream.valid, 0)
+
+        return bench
+
+    async def monitor(ctx):
+        busy, idle_while_under_way = 0, 0
+        while True:
+            ready = [dut.write[i].ready for i in range(3)]
+            valid = [dut.write[i].valid for i in range(3)]
+            _, _, *values = await ctx.tick().sample(
+                *ready, *valid, dut.enable, dut.address, dut.data, dut.bank, dut.idle
+            )
+            *handshakes, enable, address, data, bank, idle = values
+            idle_while_under_way += idle and state["accepted"] != state["written"]
+            state["accepted"] += sum(handshakes[i] & handshakes[i + 3] for i in range(3))
+            if enable:
+                assert enable == 1 << bank
+                received.append((bank, address, data))
+                state["written"] += 1
+            busy += 1
+            if idle and busy > cycles and state["accepted"] == state["written"] and not any(handshakes[3:]):
+                break
+        assert idle_while_under_way == 0
+        if density == 1.0:
+            assert busy < 3 * cycles + 20
+
+    simulate(dut, *(writer(index) for index in range(3)), monitor)
+    expected = [(*_wrapped(position_of(word["address"])), word["data"]) for stream in sent for word in stream]
+    assert sorted(received) == sorted(expected)
+    # Each writer's words keep their order.
+    order = {data: number for number, (_, _, data) in enumerate(received)}
+    for stream in sent:
+        assert np.all(np.diff([order[word["data"]] for word in stream]) > 0)
+
+
+def _wrapped(position):
+    bank, word = position
+    return bank, word % 8192
