@@ -77,7 +77,7 @@ class _Builder:
     def block(self, prefix: str, source: str, stride: int) -> str:
         """Append a basic block."""
         middle = self.conv(f"{prefix}.conv1", source, f"{prefix}.conv1", f"{prefix}.bn1", stride, relu=True)
-        shortcut = source
+        shortcut, filters = source, len(self.state[f"{prefix}.conv2.weight"])
         if f"{prefix}.downsample.0.weight" in self.state:
             shortcut = self.conv(
                 f"{prefix}.downsample",
@@ -87,9 +87,19 @@ class _Builder:
                 stride,
                 relu=False,
             )
+        elif self.graph.shapes[source][0] != filters:
+            shortcut = self.widening(f"{prefix}.shortcut", source, filters, stride)
         return self.conv(
             f"{prefix}.conv2", middle, f"{prefix}.conv2", f"{prefix}.bn2", 1, relu=True, residual=shortcut
         )
+
+    def widening(self, name: str, source: str, filters: int, stride: int) -> str:
+        """Append a shortcut without parameters: channels padded with zeros on both sides."""
+        channels = self.graph.shapes[source][0]
+        weights = np.zeros((filters, channels, 1, 1), np.float32)
+        weights[(filters - channels) // 2 + np.arange(channels), np.arange(channels)] = 1
+        bias = np.zeros(filters, np.float32)
+        return self._append(FloatConv(name, source, name, weights, bias, stride))
 
     def pool(self, name: str, source: str, kind: str, kernel: int = 1, stride: int = 1, pad: int = 0) -> str:
         """Append a pooling node."""
@@ -120,4 +130,27 @@ def resnet18(state: State, size: int = 224) -> FloatGraph:
         builder.classifier("fc", source)
     except KeyError as error:
         raise ModelFileError(f"no ResNet-18 with torchvision's names: tensor {error} is missing") from error
+    return builder.graph
+
+
+def resnet20(state: State, size: int = 32) -> FloatGraph:
+    """ResNet-20 for pictures of `size` pixels, in the CIFAR-10 layout with shortcuts without parameters.
+
+    The shortcuts (every second pixel, channels padded with zeros on both sides) become 1x1 convolutions.
+
+    Raises:
+        ModelFileError: a tensor is missing.
+
+    """
+    builder = _Builder("resnet20", state, size)
+    try:
+        source = builder.conv("conv1", "input", "conv1", "bn1", 1, relu=True)
+        for stage in range(1, 4):
+            for index in range(3):
+                stride = 2 if stage > 1 and index == 0 else 1
+                source = builder.block(f"layer{stage}.{index}", source, stride)
+        source = builder.pool("avgpool", source, "global")
+        builder.classifier("linear", source)
+    except KeyError as error:
+        raise ModelFileError(f"no ResNet-20 with the expected names: tensor {error} is missing") from error
     return builder.graph
