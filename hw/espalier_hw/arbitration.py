@@ -1,4 +1,4 @@
-"""Sharing one resource: a register that holds a request, a round robin, a multiplexer, a delay line."""
+"""Stream registers, round robin, one-hot multiplexer, delay line."""
 
 from __future__ import annotations
 
@@ -36,6 +36,33 @@ class HoldingRegister(wiring.Component):
         return m
 
 
+class RegisterSlice(wiring.Component):
+    """Two stream elements in registers; sustains one element a cycle, with no combinational path at all."""
+
+    def __init__(self, shape: object) -> None:
+        """`shape`: payload of the stream."""
+        super().__init__({"input": In(stream.Signature(shape)), "output": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform: object) -> Module:
+        """What arrives while the output is stuck waits in the spare register."""
+        m = Module()
+        width = len(Value.cast(self.input.payload))
+        payload, spare = Signal(width, reset_less=True), Signal(width, reset_less=True)
+        spare_full = Signal()
+        m.d.comb += [self.input.ready.eq(~spare_full), Value.cast(self.output.payload).eq(payload)]
+        with m.If(self.input.ready):
+            m.d.sync += spare.eq(self.input.payload)
+        with m.If(self.output.ready | ~self.output.valid):
+            m.d.sync += [
+                self.output.valid.eq(self.input.valid | spare_full),
+                payload.eq(Mux(spare_full, spare, self.input.payload)),
+                spare_full.eq(0),
+            ]
+        with m.Elif(self.input.valid):
+            m.d.sync += spare_full.eq(1)
+        return m
+
+
 class RoundRobin(wiring.Component):
     """Grants one of `count` requests, starting after the one that was granted last.
 
@@ -48,7 +75,7 @@ class RoundRobin(wiring.Component):
         super().__init__({"requests": In(count), "advance": In(1), "grant": Out(count)})
 
     def elaborate(self, platform: object) -> Module:
-        """The lowest request above the last grant, else the lowest of all."""
+        """Grant the lowest request above the last grant, else the lowest of all."""
         m = Module()
         above = Signal(self.count)
         favoured = Signal(self.count)
@@ -61,13 +88,13 @@ class RoundRobin(wiring.Component):
 
 
 def select(one_hot: Value, values: Sequence[ValueLike]) -> Value:
-    """The value whose bit in `one_hot` is set; zero if there is none. All values have the same width."""
+    """Choose the value whose bit in `one_hot` is set, zero if there is none; all have the same width."""
     plain = [Value.cast(value) for value in values]
     return reduce(or_, (v & one_hot[index].replicate(len(v)) for index, v in enumerate(plain)))
 
 
 def delay(m: Module, value: Value, cycles: int, *, control: bool = False, name: str = "delayed") -> Signal:
-    """`value` some cycles later; only `control` values are reset (to zero)."""
+    """Return `value` some cycles later; only `control` values are reset (to zero)."""
     for index in range(cycles):
         later = Signal(value.shape(), name=f"{name}_{index}", reset_less=not control)
         m.d.sync += later.eq(value)

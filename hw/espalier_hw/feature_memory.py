@@ -114,7 +114,7 @@ class FeatureMemory(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """The first banks in UltraRAM, as many as the configuration says."""
+        """Put the first banks into UltraRAM, as many as the configuration says."""
         m = Module()
         for index in range(BANKS):
             ultra = index < self.config.uram_banks

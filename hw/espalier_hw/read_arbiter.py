@@ -46,7 +46,7 @@ class ReadArbiter(wiring.Component):
         return registers
 
     def _windows(self, m: Module) -> tuple[HoldingRegister, Signal]:
-        """The next window, for the branches in the mask (valid with it)."""
+        """Choose the next window; the mask, valid with it, says for which branches."""
         held = self._holding(m, "window", WINDOW_REQUEST, list(self.window_request))
         waiting = Cat([register.output.valid for register in held])
         masks = []
@@ -76,7 +76,7 @@ class ReadArbiter(wiring.Component):
         return following, receivers
 
     def _tiles(self, m: Module) -> tuple[HoldingRegister, Signal, Signal]:
-        """The next single tile, and for whom: branches for residuals, or store."""
+        """Choose the next single tile; for branches' residuals, or to store."""
         held = self._holding(m, "residual", TILE_ADDRESS, list(self.residual_request))
         (store,) = self._holding(m, "store", TILE_ADDRESS, [self.store_request])
         m.submodules.residual_turn = turn = RoundRobin(self.branches)

@@ -22,7 +22,7 @@ _PAD = BANK_SIDE
 def window_model(
     words: NDArray[np.uint8], centre: tuple[int, int, int], row_offset: int, stride: int, pad: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """Reference of one window.
+    """Compute the reference of one window.
 
     `words`: the tensor, uint8[tiles_y, tiles_x, C, T*T]. `centre`: tile row, tile column, channel; the tile
     may lie outside the map. Returns the window, uint8[T+3, 3T-2], and which of its rows are defined.
@@ -106,7 +106,7 @@ class WindowReader(wiring.Component):
         return flags[0], flags[1]
 
     def _region(self, m: Module, position: TileAddress, rotating: Value, padding: Value) -> list[Signal]:
-        """The nine tiles around the centre in order: rows rotated in one cycle, columns in the next."""
+        """Order the nine tiles around the centre: rows in one cycle, columns in the next."""
         bank_row = delay(m, position.bank_row, self._READ - TileAddress.LATENCY, name="bank_row")
         bank_column = delay(m, position.bank_column, self._READ - TileAddress.LATENCY, name="bank_column")
         rows_outside, columns_outside = self._outside(m)
@@ -205,7 +205,7 @@ class WindowReader(wiring.Component):
 
 
 def _neighbour_steps(remainder: Value, step: Value) -> list[Value]:
-    """What to add to the centre's word in banks 0, 1, 2 of a side, if the centre lies in bank `remainder`.
+    """List what banks 0, 1, 2 of a side add to the centre's word, if the centre lies in bank `remainder`.
 
     The centre's neighbours lie in the same group of three, except next to bank 0 and bank 2.
     """

@@ -37,7 +37,7 @@ class WritePort(wiring.Component):
         )
 
     def _choose(self, m: Module) -> tuple[Signal, Signal, Value]:
-        """The word that goes next, whether there is one, and whether any waits."""
+        """Choose the word that goes next; returns it, whether there is one, and whether any waits."""
         m.submodules.turn = turn = RoundRobin(self.writers)
         held = []
         for index in range(self.writers):
