@@ -28,6 +28,7 @@ def check_graph(graph: IntegerGraph) -> None:
 
     Raises:
         InternalError: names every violation found.
+
     """
     problems = list(_tensor_problems(graph))
     known = {graph.input}

@@ -33,6 +33,7 @@ def save_graph(graph: IntegerGraph, path: str | Path) -> None:
     Raises:
         InternalError: the graph is inconsistent, or its metadata are not plain values.
         ModelFileError: the file cannot be written.
+
     """
     check_graph(graph)
     content, target = _encode(graph), Path(path)
@@ -59,6 +60,7 @@ def load_graph(path: str | Path) -> IntegerGraph:
 
     Raises:
         ModelFileError: the file is missing, not a model, damaged, or of another format version.
+
     """
     source = Path(path)
     try:

@@ -1,0 +1,48 @@
+"""Evaluation of what does not depend on the picture: shapes that exporters compute, converted weights."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx.reference import ReferenceEvaluator
+
+from espalier.frontend.context import Context, refuse
+from espalier.frontend.source import SourceNode
+
+# These make new values on every call.
+_RANDOM = (
+    "Bernoulli",
+    "Multinomial",
+    "RandomNormal",
+    "RandomUniform",
+    "RandomNormalLike",
+    "RandomUniformLike",
+)
+
+
+def is_constant(context: Context, node: SourceNode) -> bool:
+    """Whether the outputs of a node are known without the picture."""
+    if node.op == "Shape" and node.domain == "":
+        return node.inputs[0] in context.values or node.inputs[0] in context.constants
+    return node.op not in _RANDOM and all(not name or name in context.constants for name in node.inputs)
+
+
+def evaluate(context: Context, node: SourceNode) -> None:
+    """Evaluate a node for which `is_constant` holds."""
+    if node.op == "Shape" and node.inputs[0] in context.values:
+        dimensions = context.values[node.inputs[0]].dimensions
+        part = dimensions[node.attributes.get("start", 0) : node.attributes.get("end", len(dimensions))]
+        context.constants[node.outputs[0]] = np.array(part, np.int64)
+        return
+    if node.op == "Constant" and "value" in node.attributes:
+        context.constants[node.outputs[0]] = node.attributes["value"]
+        return
+    feeds = {name: context.constants[name] for name in node.inputs if name}
+    try:
+        results = ReferenceEvaluator(node.proto, opsets={"": context.opset}).run(None, feeds)
+    except Exception as error:  # the evaluator raises whatever its operators do
+        refuse(f"its inputs are constants, but it cannot be evaluated ({type(error).__name__}: {error})")
+    for name, result in zip(node.outputs, results, strict=False):
+        array = np.asarray(result)
+        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+            refuse("its inputs are constants, but its result is not finite")
+        context.constants[name] = array

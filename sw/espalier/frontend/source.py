@@ -1,0 +1,144 @@
+"""The ONNX graph as plain Python values, in execution order, without what the output does not need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+import onnx
+
+from espalier.errors import ModelFileError, UnsupportedModelError
+from espalier.frontend.model_file import DEFAULT_DOMAINS, opset, to_array
+from espalier.ir.float_graph import Shape
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class SourceNode:
+    """One ONNX node; `attributes` holds plain values (tensors as arrays), absent inputs are ''."""
+
+    proto: onnx.NodeProto
+    name: str
+    op: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A network as the file holds it."""
+
+    name: str
+    opset: int
+    input: str
+    shape: Shape
+    output: str
+    nodes: list[SourceNode]
+    constants: dict[str, Array]
+
+
+def read_source(model: onnx.ModelProto, path: Path) -> Source:
+    """Take the network out of a parsed file.
+
+    Raises:
+        UnsupportedModelError: several inputs or outputs, sizes that are not fixed.
+        ModelFileError: nodes that read what nothing computes, damaged weights.
+
+    """
+    graph = model.graph
+    if graph.sparse_initializer:
+        raise UnsupportedModelError(f"network {path}: sparse initialisers are not supported; make them dense")
+    names = {tensor.name for tensor in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in names]
+    for kind, values in (("inputs", inputs), ("outputs", graph.output)):
+        if len(values) != 1:
+            listed = ", ".join(value.name for value in values) or "none"
+            raise UnsupportedModelError(
+                f"network {path} has {len(values)} {kind} ({listed}); exactly one is supported"
+            )
+    output = graph.output[0].name
+    nodes = _needed(graph, {inputs[0].name, *names}, output, path)
+    used = {name for node in nodes for name in node.inputs}
+    constants = {t.name: to_array(t, t.name) for t in graph.initializer if t.name in used}
+    return Source(
+        graph.name or path.stem,
+        opset(model),
+        inputs[0].name,
+        _picture_shape(inputs[0], path),
+        output,
+        nodes,
+        constants,
+    )
+
+
+def _picture_shape(value: onnx.ValueInfoProto, path: Path) -> Shape:
+    """(channels, height, width) of the network's input, N x C x H x W with N = 1 or open."""
+    where = f"network {path}: input {value.name}"
+    if not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape"):
+        raise UnsupportedModelError(f"{where} has no shape; export the network with a fixed picture size")
+    dimensions = value.type.tensor_type.shape.dim
+    shown = " x ".join(str(d.dim_value) if d.dim_value > 0 else d.dim_param or "?" for d in dimensions)
+    if len(dimensions) != 4:
+        raise UnsupportedModelError(f"{where} has shape {shown}; supported is 1 x channels x height x width")
+    if dimensions[0].dim_value > 1:
+        raise UnsupportedModelError(
+            f"{where} has shape {shown}: export the network with batch size 1 or an open batch size"
+        )
+    channels, height, width = (int(d.dim_value) for d in dimensions[1:])
+    if min(channels, height, width) < 1:
+        raise UnsupportedModelError(
+            f"{where} has shape {shown}: channels, height and width must be fixed numbers;"
+            " export the network with the picture size it will run with"
+        )
+    return channels, height, width
+
+
+def _needed(graph: onnx.GraphProto, known: set[str], output: str, path: Path) -> list[SourceNode]:
+    """Nodes the output depends on, in the order of the file (which ONNX requires to be executable)."""
+    wanted, kept = {output}, []
+    for index in reversed(range(len(graph.node))):
+        proto = graph.node[index]
+        if wanted.intersection(proto.output):
+            wanted.update(name for name in proto.input if name)
+            kept.append(_node(proto, index))
+    computed = set(known)
+    for node in reversed(kept):
+        for name in node.inputs:
+            if name and name not in computed:
+                raise ModelFileError(
+                    f"network {path} is damaged: node {node.name} reads {name}, which nothing computes"
+                )
+        computed.update(node.outputs)
+    if output not in computed:
+        raise ModelFileError(f"network {path} is damaged: nothing computes its output {output}")
+    return kept[::-1]
+
+
+def _node(proto: onnx.NodeProto, index: int) -> SourceNode:
+    outputs = tuple(proto.output)
+    name = proto.name or next((text for text in outputs if text), f"{proto.op_type}_{index}")
+    attributes: dict[str, Any] = {}
+    for item in proto.attribute:
+        if item.type == onnx.AttributeProto.TENSOR:
+            attributes[item.name] = to_array(item.t, outputs[0] if outputs else name)
+        elif item.type == onnx.AttributeProto.STRING:
+            attributes[item.name] = item.s.decode("utf-8", "replace")
+        elif item.type in _PLAIN:
+            attributes[item.name] = onnx.helper.get_attribute_value(item)
+        else:
+            attributes[item.name] = item
+    domain = "" if proto.domain in DEFAULT_DOMAINS else proto.domain
+    return SourceNode(proto, name, proto.op_type, domain, tuple(proto.input), outputs, attributes)
+
+
+_PLAIN = (
+    onnx.AttributeProto.FLOAT,
+    onnx.AttributeProto.INT,
+    onnx.AttributeProto.FLOATS,
+    onnx.AttributeProto.INTS,
+)
