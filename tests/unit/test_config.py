@@ -50,7 +50,9 @@ def test_unknown_target_lists_the_known():
         load_config("zcu999")
 
 
-@pytest.mark.parametrize("change", [{"tile_size": 3}, {"ring_words": 48}, {"branches": True}, {"dsp_pairs": 9}])
+@pytest.mark.parametrize(
+    "change", [{"tile_size": 3}, {"ring_words": 48}, {"branches": True}, {"dsp_pairs": 9}]
+)
 def test_out_of_range(change):
     with pytest.raises(ConfigError, match=next(iter(change))):
         dataclasses.replace(load_config("tiny"), **change)

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from espalier import __version__
-from espalier.cli import compile as compile_module
-from espalier.cli import compress as compress_module
+from espalier.cli.compile_command import compile_model
+from espalier.cli.compress_command import compress
 from espalier.cli.handling import run_command
 
 # Packages above this one (hardware, simulation) add commands through this entry point group.
@@ -36,8 +36,8 @@ def _options(
     pass
 
 
-app.command("compress")(compress_module.compress)
-app.command("compile")(compile_module.compile_model)
+app.command("compress")(compress)
+app.command("compile")(compile_model)
 
 
 @app.command()

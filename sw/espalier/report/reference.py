@@ -29,7 +29,7 @@ def _field_table(fields: Sequence[Field]) -> str:
 
 
 def registers_page() -> str:
-    """The AXI4-Lite register map."""
+    """Describe the AXI4-Lite register map."""
     rows = [[f"0x{r.offset:04X}", f"`{r.name}`", r.access, r.doc] for r in registers.REGISTERS]
     parts = ["# Registers\n", NOTE, _table(["offset", "register", "access", "meaning"], rows)]
     kinds = (registers.Control, registers.Status, registers.ErrorCode)
@@ -38,7 +38,7 @@ def registers_page() -> str:
         parts.append(_table(["value", "name"], [[member.value, f"`{member.name}`"] for member in kind]))
     parts.append("## Counters per layer\n")
     parts.append(f"At 0x{registers.COUNTER_BASE:04X} + 32 * layer + 4 * index.\n")
-    rows = [[index, f"`{name}`", doc] for index, (name, doc) in enumerate(registers.COUNTERS)]
+    rows = [[str(index), f"`{name}`", doc] for index, (name, doc) in enumerate(registers.COUNTERS)]
     parts.append(_table(["index", "counter", "meaning"], rows))
     return "\n".join(parts)
 
@@ -64,12 +64,11 @@ def formats_page() -> str:
 
 def configuration_page() -> str:
     """Every field of `HardwareConfig`."""
-    rows = [
-        [f"`{spec.name}`", spec.metadata["unit"], f"{spec.metadata['low']}..{spec.metadata['high']}"]
-        + [spec.metadata["doc"]]
-        for spec in dataclasses.fields(HardwareConfig)
-        if "unit" in spec.metadata
-    ]
+    rows = []
+    for spec in dataclasses.fields(HardwareConfig):
+        meta = spec.metadata
+        if meta:
+            rows.append([f"`{spec.name}`", meta["unit"], f"{meta['low']}..{meta['high']}", meta["doc"]])
     return "\n".join(["# Configuration\n", NOTE, _table(["field", "unit", "range", "meaning"], rows)])
 
 

@@ -1,0 +1,46 @@
+"""`espalier compress`: a float network in ONNX becomes a compressed model file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def compress(
+    model: Annotated[Path, typer.Argument(help="network as .onnx")],
+    calibration: Annotated[Path, typer.Option(help="folder of typical pictures (200 are plenty)")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="model file to write (.espalier)")],
+    bits: Annotated[int, typer.Option(help="weight bits, 1-8; above 4 a weight costs two operators")] = 4,
+    mac_fraction: Annotated[float, typer.Option(help="share of the dense MACs to keep at most")] = 0.198,
+    max_operators: Annotated[int, typer.Option(help="weights to keep at most")] = 1_450_000,
+    first_layer_density: Annotated[
+        float, typer.Option(help="share of the first layer's weights to keep")
+    ] = 0.5,
+    rule: Annotated[str, typer.Option(help="picture preparation: imagenet, cifar or crop")] = "imagenet",
+    labels: Annotated[Path | None, typer.Option(help="text file with a class name per line")] = None,
+    seed: Annotated[int, typer.Option(help="of the sampling of pixels")] = 0,
+) -> None:
+    """Prune and quantise MODEL with calibration pictures, without any training."""
+    from espalier.compress.build import CompressOptions, LayerReport
+    from espalier.compress.from_onnx import PictureOptions, compress_onnx
+    from espalier.ir.storage import save_graph
+
+    def progress(name: str, done: int, total: int, report: LayerReport | None) -> None:
+        text = f"[{done}/{total}] {name}"
+        if report is not None:
+            text += f"  {report.bits} bits, density {report.density:.1%}, relative error {report.error:.4f}"
+        typer.echo(text, err=True)
+
+    options = CompressOptions(
+        bits=bits,
+        mac_fraction=mac_fraction,
+        max_operators=max_operators,
+        first_layer_density=first_layer_density,
+        seed=seed,
+    )
+    pictures = PictureOptions(rule=rule, labels=labels)
+    graph = compress_onnx(model, calibration, options, pictures, progress)
+    save_graph(graph, out)
+    typer.echo(f"wrote {out}: {out.stat().st_size / 1e6:.2f} MB")
