@@ -35,7 +35,7 @@ def graph():
         random_conv(generator, "fc", "mean", 5, 16, 1),
     ]
     shapes = {"in": (3, 24, 24), "stem": (12, 12, 12), "max": (12, 6, 6), "mean": (16, 1, 1), "fc": (5, 1, 1)}
-    shapes.update({name: (16, 6, 6) for name in ("first", "shortcut", "second")})
+    shapes.update(dict.fromkeys(("first", "shortcut", "second"), (16, 6, 6)))
     return FloatGraph("small", "in", "fc", nodes, shapes)
 
 
@@ -56,7 +56,9 @@ def relative_error(graph, integer, pictures):
 
 
 def dense(**rest):
-    return CompressOptions(densities=dict.fromkeys(("stem", "first", "shortcut", "second", "fc"), 1.0), **rest)
+    return CompressOptions(
+        densities=dict.fromkeys(("stem", "first", "shortcut", "second", "fc"), 1.0), **rest
+    )
 
 
 def test_dense_eight_bits_are_nearly_lossless(graph, pictures):
