@@ -10,7 +10,7 @@ from __future__ import annotations
 from espalier.arch.config import HardwareConfig
 from espalier.backend.emit import emit
 from espalier.backend.image import ProgramImage
-from espalier.backend.lower import Progress, lower_graph
+from espalier.backend.lower import Progress, lower_graph, predict_first_layer
 from espalier.backend.memory import place_tensors
 from espalier.backend.options import CompileOptions
 from espalier.backend.select import select_mappings
@@ -23,7 +23,7 @@ DEFAULT_OPTIONS = CompileOptions()
 
 
 def lower_integer_graph(graph: IntegerGraph, config: HardwareConfig) -> IntegerGraph:
-    """The graph whose tensors the hardware computes: rearranged input, copies where paddings disagree."""
+    """Make the graph that the hardware computes: input rearranged, copies where paddings disagree."""
     check_graph(graph)
     graph = space_to_depth(graph)
     check_graph(graph)
@@ -46,9 +46,11 @@ def compile_graph(
         CapacityError: the network does not fit a memory of the target.
         UnsupportedModelError: a layer that the hardware cannot run.
         InternalError: the graph is inconsistent.
+
     """
     lowered = lower_integer_graph(graph, config)
     layers = lower_graph(lowered, config, options, progress)
     select_mappings(layers, config, options.reorder)
+    predict_first_layer(lowered, layers, config)
     placements = place_tensors(lowered, config)
     return emit(lowered, layers, placements, config, options)

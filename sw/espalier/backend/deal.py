@@ -9,39 +9,53 @@ import numpy as np
 from espalier.backend.digits import Parts
 from espalier.backend.plan import Deal, IntArray
 
+_Slots = list[list[list[int]]]  # parts by bin (branch and pass) and PE
+
 
 def deal_filters(
     parts: Parts, cost: IntArray, branches: int, pes: int, passes: int, capacity: int, balance: bool
 ) -> Deal | None:
     """Assign every part to a slot; None if some PE would need more than `capacity` accumulators.
 
-    cost: int64[P], operators of every part. Parts of a filter stay in one branch and pass, because the output stage
-    adds them one after the other; they may lie on several PEs. With `balance`, the filter with the most operators
-    goes first, each time to where the load is least; without, filters go round in their own order in equal numbers.
+    cost: int64[P], operators of every part. Parts of a filter stay in one branch and pass, because the
+    output stage adds them one after the other; they may lie on several PEs. With `balance`, the filter with
+    the most operators goes first, each time to where the load is least; without, filters go round in their
+    own order in equal numbers.
     """
     filter_cost = np.add.reduceat(cost, parts.first_part[:-1])
     order = np.argsort(-filter_cost, kind="stable") if balance else np.arange(len(filter_cost))
-    bins = branches * passes
-    slots: list[list[list[int]]] = [[[] for _ in range(pes)] for _ in range(bins)]
-    loads = [[(0, pe) for pe in range(pes)] for _ in range(bins)]
-    totals = [(0, index) for index in range(bins)]
+    slots: _Slots = [[[] for _ in range(pes)] for _ in range(branches * passes)]
     if not balance:
-        for in_bin, members in zip(slots, np.array_split(order, bins), strict=True):
-            for slot, filters in zip(in_bin, np.array_split(members, pes), strict=True):
-                slot.extend(p for f in filters for p in range(parts.first_part[f], parts.first_part[f + 1]))
-    for filter_index in order if balance else ():
-        first, last = int(parts.first_part[filter_index]), int(parts.first_part[filter_index + 1])
-        members = range(first, last)
-        chosen = _least_loaded(totals, slots, len(members), pes * capacity, int(filter_cost[filter_index]))
-        if chosen is None or not _spread(members, cost, loads[chosen], slots[chosen], capacity):
-            return None
+        _deal_in_order(parts, order, slots)
+    elif not _deal_by_load(parts, order, cost, slots, capacity):
+        return None
     if max(len(slot) for in_bin in slots for slot in in_bin) > capacity:
         return None
     return _as_arrays(slots, branches, pes, passes, order)
 
 
+def _deal_in_order(parts: Parts, order: IntArray, slots: _Slots) -> None:
+    for in_bin, members in zip(slots, np.array_split(order, len(slots)), strict=True):
+        for slot, filters in zip(in_bin, np.array_split(members, len(in_bin)), strict=True):
+            slot.extend(p for f in filters for p in range(parts.first_part[f], parts.first_part[f + 1]))
+
+
+def _deal_by_load(parts: Parts, order: IntArray, cost: IntArray, slots: _Slots, capacity: int) -> bool:
+    """Fill the slots; False if some filter found no room."""
+    pes = len(slots[0])
+    loads = [[(0, pe) for pe in range(pes)] for _ in slots]
+    totals = [(0, index) for index in range(len(slots))]
+    for filter_index in order:
+        members = range(int(parts.first_part[filter_index]), int(parts.first_part[filter_index + 1]))
+        filter_cost = int(cost[members.start : members.stop].sum())
+        chosen = _least_loaded(totals, slots, len(members), pes * capacity, filter_cost)
+        if chosen is None or not _spread(members, cost, loads[chosen], slots[chosen], capacity):
+            return False
+    return True
+
+
 def _least_loaded(
-    totals: list[tuple[int, int]], slots: list[list[list[int]]], needed: int, capacity: int, cost: int
+    totals: list[tuple[int, int]], slots: _Slots, needed: int, capacity: int, cost: int
 ) -> int | None:
     """Take the bin with the least load that has room; totals is a heap."""
     rejected = []
@@ -74,7 +88,7 @@ def _spread(
     return True
 
 
-def _as_arrays(slots: list[list[list[int]]], branches: int, pes: int, passes: int, order: IntArray) -> Deal:
+def _as_arrays(slots: _Slots, branches: int, pes: int, passes: int, order: IntArray) -> Deal:
     width = max(1, max(len(slot) for in_bin in slots for slot in in_bin))
     part_at = np.full((branches, pes, passes, width), -1, np.int64)
     for index, in_bin in enumerate(slots):

@@ -72,6 +72,7 @@ def load_sections(program: bytes, config: HardwareConfig) -> Memories:
 
     Raises:
         ModelFileError: unknown, incomplete or too large section.
+
     """
     sizes = {
         SectionKind.PROGRAM: (1, config.program_depth_words),

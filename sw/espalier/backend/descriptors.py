@@ -40,9 +40,9 @@ def conv_or_pool(
         "wait_load": int(wait_load),
         "stride": layer.geometry.stride,
         "pattern_count": len(layer.geometry.patterns),
-        "in_pad": reader_pad(graph, node),
         "out_zero": target.zero_point,
         **tensor_fields("in", placements[node.input], graph.tensors[node.input].channels),
+        "in_pad": reader_pad(graph, node),  # not the tensor's own: max-pooling may see 0 where it holds more
         **tensor_fields("out", placements[node.output], target.channels),
         "out_rows_last": target.height - (placements[node.output].tiles_y - 1) * config.tile_size,
         "out_columns_last": target.width - (placements[node.output].tiles_x - 1) * config.tile_size,
@@ -119,6 +119,7 @@ def encode(
 
     Raises:
         CapacityError: a dimension of the layer does not fit its field.
+
     """
     fields = layer_fields(config)
     _check_ranges(fields, values, where)
@@ -187,6 +188,6 @@ def _check_ranges(fields: tuple[Field, ...], values: dict[str, int], where: str)
         value = int(values.get(field.name, 0))
         if not field.low <= value <= field.high:
             raise CapacityError(
-                f"{where}: {field.name} = {value} ({field.doc}), the hardware counts {field.low}..{field.high};"
+                f"{where}: {field.name} = {value} ({field.doc}), the hardware has {field.low}..{field.high};"
                 " use a smaller network"
             )

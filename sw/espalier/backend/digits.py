@@ -87,7 +87,7 @@ def build_parts(node: Conv, geometry: Geometry) -> Parts:
 
 
 def group_sums(group: IntArray, digit: IntArray, groups: int) -> IntArray:
-    """Sums of the positive and of the negative digits of every group: int64[groups, 2], both not negative."""
+    """Sum the positive and the negative digits of every group: int64[groups, 2], both not negative."""
     positive = np.bincount(group, np.maximum(digit, 0), groups)
     negative = np.bincount(group, np.maximum(-digit, 0), groups)
     return np.stack([positive, negative], axis=1).astype(np.int64)
@@ -99,6 +99,7 @@ def prove_bounds(parts: Parts, node: Conv) -> None:
     Raises:
         InternalError: a part exceeds MAX_WEIGHT_SUM, which is the compiler's fault.
         CapacityError: a filter's sum with its bias exceeds ACCUMULATOR_BITS, which is the network's.
+
     """
     sums = group_sums(parts.part, parts.digit, parts.count)
     if sums.max(initial=0) > MAX_WEIGHT_SUM:
@@ -116,8 +117,8 @@ def prove_bounds(parts: Parts, node: Conv) -> None:
         filter_index = int(worst[0])
         reach = max(int(high[filter_index]), -int(low[filter_index]))
         raise CapacityError(
-            f"layer {node.name}, filter {filter_index}: sums can reach {reach}, the accumulator holds {limit - 1};"
-            " prune the layer or use fewer weight bits"
+            f"layer {node.name}, filter {filter_index}: sums can reach {reach}, the accumulator holds"
+            f" {limit - 1}; prune the layer or use fewer weight bits"
         )
 
 
@@ -145,7 +146,7 @@ def _deal(group: IntArray, digit: IntArray, parts_of_group: IntArray) -> IntArra
     """Part of every operator inside its group; enlarges `parts_of_group` where the bound demands it."""
     starts = np.searchsorted(group, np.arange(len(parts_of_group) + 1))
     rank = np.arange(len(group)) - starts[group]
-    local = rank % np.maximum(parts_of_group, 1)[group]
+    local: IntArray = rank % np.maximum(parts_of_group, 1)[group]
     first = np.concatenate(([0], np.cumsum(parts_of_group)))
     sums = group_sums(first[:-1][group] + local, digit, int(first[-1]))
     failed = np.flatnonzero(sums.max(axis=1, initial=0) > MAX_WEIGHT_SUM)

@@ -49,14 +49,15 @@ def emit(
 
     Raises:
         CapacityError: more layers or program words than the hardware has.
+
     """
     if len(layers) > _MAX_LAYERS:
         raise CapacityError(
             f"{len(layers)} layers, the hardware counts {_MAX_LAYERS}; use a shallower network"
         )
     state = _Emission(
-        [bytearray() for _ in range(config.pes)], [bytearray() for _ in range(config.branches)], bytearray(), [], [],
-        DEFAULT_OVERHEADS.start + DEFAULT_OVERHEADS.end,
+        [bytearray() for _ in range(config.pes)], [bytearray() for _ in range(config.branches)], bytearray(),
+        [], [], DEFAULT_OVERHEADS.start + DEFAULT_OVERHEADS.end,
     )  # fmt: skip
     stored = _stored(graph, placements, config, options)
     _load(graph, placements, config, state)
@@ -85,7 +86,7 @@ def emit(
 def _stored(
     graph: IntegerGraph, placements: dict[str, Placement], config: HardwareConfig, options: CompileOptions
 ) -> dict[str, tuple[int, int]]:
-    """Byte offset in DDR and beats per word of every tensor that is stored; the network's output comes first."""
+    """Byte offset in DDR and beats per word of every tensor that is stored; the network's output is first."""
     names = [graph.output]
     if options.store_all:
         names += [node.output for node in graph.nodes if node.output != graph.output]
@@ -168,7 +169,8 @@ def _check_program(state: _Emission, config: HardwareConfig) -> None:
     if words > config.program_depth_words:
         raise CapacityError(
             f"program memory: the network needs {words} words, the target '{config.name}' has"
-            f" {config.program_depth_words} ({words - config.program_depth_words} too many); use a shallower network"
+            f" {config.program_depth_words} ({words - config.program_depth_words} too many);"
+            " use a shallower network"
         )
 
 
@@ -216,8 +218,8 @@ def _tensor_info(
     tensor, place = graph.tensors[name], placements[name]
     offset, beats = (0, config.word_beats) if name == graph.input else stored.get(name, (-1, 0))
     return TensorInfo(
-        name, tensor.channels, tensor.height, tensor.width, float(tensor.scale), int(tensor.zero_point), place.base,
-        place.pitch, place.tiles_y, place.tiles_x, place.pad, offset, beats * config.axi_bytes,
+        name, tensor.channels, tensor.height, tensor.width, float(tensor.scale), int(tensor.zero_point),
+        place.base, place.pitch, place.tiles_y, place.tiles_x, place.pad, offset, beats * config.axi_bytes,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Execution of a program image from its bytes alone: the oracle between compiler, numerics and RTL.
 
-Everything is decoded from the image - descriptors, patterns, operators, table entries - and every rule that the
-hardware relies on is checked on the way. Tensor names alone come from the metadata.
+Everything is decoded from the image - descriptors, patterns, operators, table entries - and every rule that
+the hardware relies on is checked on the way. Tensor names alone come from the metadata.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ def emulate(image: ProgramImage, config: HardwareConfig, picture: Bytes) -> dict
     Raises:
         ModelFileError: the image is for other hardware or its sections are damaged.
         InternalError: the program breaks a rule of the hardware.
+
     """
     check_hardware(image, config, "in memory")
     machine = Emulator(load_sections(image.program, config), config)
@@ -67,7 +68,7 @@ def emulate(image: ProgramImage, config: HardwareConfig, picture: Bytes) -> dict
 
 
 def pack_tiles(picture: Bytes, config: HardwareConfig, pad: int) -> Bytes:
-    """A tensor uint8[C, H, W] as it lies in DDR: tile words of whole beats, flat."""
+    """Lay a tensor uint8[C, H, W] out as in DDR: tile words of whole beats, flat."""
     words = tile_words(picture, config.tile_size, pad)
     return _filled(words, config.word_beats * config.axi_bytes).reshape(-1)
 
@@ -290,7 +291,7 @@ class Emulator:
 
 
 def _window_words(machine: Emulator, step: Descriptor) -> list[list[Bytes]]:
-    """What every output tile sees, [pattern][tap] uint8[channels, tiles, T*T]; taps that leave the region are empty."""
+    """Collect what every output tile sees: [pattern][tap] uint8[channels, tiles, T*T], legal taps only."""
     fields, size = step.fields, machine.config.tile_size
     pixels = machine.read_tensor(fields, "in")
     stride = fields["stride"]
@@ -342,5 +343,5 @@ def _saturate(values: IntArray) -> IntArray:
 
 
 def _filled(words: Bytes, width: int) -> Bytes:
-    """The last axis lengthened with zeros to `width`."""
+    """Lengthen the last axis with zeros to `width`."""
     return np.pad(words, [(0, 0)] * (words.ndim - 1) + [(0, width - words.shape[-1])])

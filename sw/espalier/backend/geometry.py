@@ -55,11 +55,12 @@ def kernel_geometry(
 ) -> Geometry:
     """Cover the used positions of a kernel with patterns.
 
-    used: bool[kernel_y, kernel_x]; pads: top and left. Vertical taps that are `stride` rows apart share a word,
-    words that differ in their column only share a window.
+    used: bool[kernel_y, kernel_x]; pads: top and left. Vertical taps that are `stride` rows apart share a
+    word, words that differ in their column only share a window.
 
     Raises:
         CapacityError: more patterns or larger offsets than the hardware has.
+
     """
     used = used.copy()
     if not used.any():
@@ -103,7 +104,7 @@ def first_offset(stride: int, tile_size: int) -> int:
 
 
 def _split(offset: int, stride: int, tile_size: int) -> tuple[int, int]:
-    """A pixel offset as tiles and the offset that remains inside the region."""
+    """Split a pixel offset into tiles and the offset that remains inside the region."""
     first = first_offset(stride, tile_size)
     tiles = (offset - first) // tile_size
     return tiles, offset - tiles * tile_size

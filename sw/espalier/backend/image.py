@@ -31,9 +31,9 @@ _HEADER_CHECKED = _HEADER.size - 4
 class TensorInfo:
     """A tensor of the compiled network and its place in feature memory and DDR.
 
-    base, pitch, tiles_y, tiles_x: see `espalier.arch.feature_layout`. `pad` fills the lanes of edge tiles that
-    lie outside the map. dram_offset: bytes from the input or output address register, -1 if the tensor never
-    leaves the chip; ddr_word_bytes: bytes of one tile word in DDR, likewise 0.
+    base, pitch, tiles_y, tiles_x: see `espalier.arch.feature_layout`. `pad` fills the lanes of edge tiles
+    that lie outside the map. dram_offset: bytes from the input or output address register, -1 if the tensor
+    never leaves the chip; ddr_word_bytes: bytes of one tile word in DDR, likewise 0.
     """
 
     name: str
@@ -166,7 +166,7 @@ class ProgramImage:
         return max((tensor.dram_offset + tensor.ddr_bytes for tensor in stored), default=0)
 
     def to_bytes(self) -> bytes:
-        """The image as the content of a file."""
+        """Encode the image as the content of a file."""
         text = json.dumps(dataclasses.asdict(self.metadata), separators=(",", ":")).encode()
         head = _HEADER.pack(
             MAGIC, FORMAT_VERSION, self.config_hash, len(text), len(self.program), zlib.crc32(text),
@@ -179,6 +179,7 @@ class ProgramImage:
 
         Raises:
             ModelFileError: the folder is missing or not writable, or the disk is full.
+
         """
         target = Path(path)
         content = self.to_bytes()
@@ -203,6 +204,7 @@ def load_image(path: Path | str, config: HardwareConfig | None = None) -> Progra
 
     Raises:
         ModelFileError: missing, damaged, truncated, of another format version or for other hardware.
+
     """
     try:
         content = Path(path).read_bytes()
@@ -222,7 +224,8 @@ def image_from_bytes(content: bytes, config: HardwareConfig | None, where: str) 
         raise ModelFileError(f"image {where} is damaged: checksum of the header; compile the network again")
     if version != FORMAT_VERSION:
         raise ModelFileError(
-            f"image {where} has format {version}, this version reads {FORMAT_VERSION}; compile the network again"
+            f"image {where} has format {version}, this version reads {FORMAT_VERSION};"
+            " compile the network again"
         )
     if len(content) != _HEADER.size + text_bytes + program_bytes:
         raise ModelFileError(
@@ -246,13 +249,13 @@ def check_hardware(image: ProgramImage, config: HardwareConfig, where: str) -> N
     """Raise ModelFileError unless the image was compiled for `config`."""
     if image.config_hash != config.hash:
         raise ModelFileError(
-            f"image {where} was compiled for '{image.metadata.target}' (configuration {image.config_hash:08x}),"
+            f"image {where} is for '{image.metadata.target}' (configuration {image.config_hash:08x}),"
             f" the hardware is '{config.name}' (configuration {config.hash:08x}); compile it for this target"
         )
 
 
 _Record = TypeVar("_Record", LayerInfo, TensorInfo, MemoryUse)
-_SCALARS = {"int": int, "float": (int, float), "str": str, "bool": bool}
+_SCALARS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
 
 
 def _metadata_from_text(text: bytes, where: str) -> ImageMetadata:

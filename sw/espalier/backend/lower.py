@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -10,11 +11,11 @@ from espalier.arch.config import HardwareConfig
 from espalier.arch.program import TABLE_FIELDS
 from espalier.backend.digits import build_parts
 from espalier.backend.geometry import global_geometry, kernel_geometry
-from espalier.backend.mapping import conv_candidates, pool_mapping, tile_grid
+from espalier.backend.mapping import conv_candidates, conv_load, pool_mapping, tile_grid
 from espalier.backend.options import CompileOptions
 from espalier.backend.plan import Layer
 from espalier.errors import CapacityError, UnsupportedModelError
-from espalier.estimate.cycles import FloatArray, transfer_cycles
+from espalier.estimate.cycles import FloatArray, conv_cycles, transfer_cycles
 from espalier.ir.graph import Conv, IntegerGraph, Node, Pool, Tensor
 
 Progress = Callable[[str, int, int], None]
@@ -35,14 +36,24 @@ def lower_graph(
         target = graph.tensors[node.output]
         if isinstance(node, Conv):
             layer.parts = build_parts(node, layer.geometry)
-            arrival = loaded_rows(graph, layer, config) if waits_for_load(graph, index) else None
-            layer.candidates = conv_candidates(layer, target, config, options.reorder, arrival)
+            layer.candidates = conv_candidates(layer, target, config, options.reorder)
         else:
             layer.pool_split, layer.pool_cycles = pool_mapping(layer, target, config)
-            if waits_for_load(graph, index):
-                layer.pool_cycles = max(layer.pool_cycles, int(loaded_rows(graph, layer, config)[-1]))
         layers.append(layer)
     return layers
+
+
+def predict_first_layer(graph: IntegerGraph, layers: list[Layer], config: HardwareConfig) -> None:
+    """Correct the prediction of a layer that runs while its input is being loaded."""
+    if not layers or not waits_for_load(graph, 0):
+        return
+    layer = layers[0]
+    rows = loaded_rows(graph, layer, config)
+    if layer.mapping is not None:
+        load = conv_load(layer, layer.mapping, *tile_grid(graph.tensors[layer.node.output], config.tile_size))
+        layer.mapping = dataclasses.replace(layer.mapping, cycles=conv_cycles(load, config, rows))
+    else:
+        layer.pool_cycles = max(layer.pool_cycles, int(rows[-1]))
 
 
 def waits_for_load(graph: IntegerGraph, index: int) -> bool:
@@ -93,7 +104,7 @@ def _check_supported(graph: IntegerGraph) -> None:
 
 
 def outside_sum(node: Pool, source: Tensor, pad: int, tile_size: int) -> int:
-    """What the lanes of edge tiles outside the map add to a global sum."""
+    """Sum of the lanes of edge tiles that lie outside the map, which a global sum takes in."""
     if node.kind != "global":
         return 0
     tiles_y, tiles_x = tile_grid(source, tile_size)

@@ -14,7 +14,7 @@ from espalier.backend.plan import CountArray, IntArray, Layer, Mapping
 from espalier.backend.runs import run_lengths
 from espalier.backend.streams import block_sizes
 from espalier.errors import CapacityError
-from espalier.estimate.cycles import ConvLoad, FloatArray, conv_cycles, pool_cycles
+from espalier.estimate.cycles import ConvLoad, conv_cycles, pool_cycles
 from espalier.ir.graph import Conv, Pool, Tensor
 
 BLOCK_WORDS = (16, 8)
@@ -35,13 +35,12 @@ def groupings(branches: int, tiles: int, channels: int) -> list[tuple[int, int]]
     return [(groups, min(branches // groups, channels)) for groups in range(1, min(branches, tiles) + 1)]
 
 
-def conv_candidates(
-    layer: Layer, output: Tensor, config: HardwareConfig, balance: bool, rows_ready: FloatArray | None
-) -> list[Mapping]:
+def conv_candidates(layer: Layer, output: Tensor, config: HardwareConfig, balance: bool) -> list[Mapping]:
     """All mappings worth considering, best first; those that another one beats in every respect are left out.
 
     Raises:
         CapacityError: a filter needs more accumulators than a branch has, or the layer too many blocks.
+
     """
     parts = layer.parts
     assert parts is not None, "convolutions have parts"
@@ -60,14 +59,14 @@ def conv_candidates(
                     words=block_sizes(parts.words, block_words),
                 )
                 load = conv_load(layer, mapping, tiles_y, tiles_x)
-                found.append(dataclasses.replace(mapping, cycles=conv_cycles(load, config, rows_ready)))
+                found.append(dataclasses.replace(mapping, cycles=conv_cycles(load, config)))
     if not found:
         _explain(layer, parts, config)
     return _worth_considering(found)
 
 
 def conv_load(layer: Layer, mapping: Mapping, tiles_y: int, tiles_x: int) -> ConvLoad:
-    """The work of a mapping's busiest tile group, for the cycle model."""
+    """Describe the work of a mapping's busiest tile group to the cycle model."""
     parts, node = layer.parts, layer.node
     assert parts is not None and isinstance(node, Conv), "convolutions only"
     branches, pes, passes, blocks, _ = mapping.lengths.shape
@@ -120,7 +119,7 @@ def _part_counts(parts: Parts, block_words: int) -> CountArray:
 def _passes(
     layer: Layer, parts: Parts, counts: CountArray, filter_groups: int, config: HardwareConfig, balance: bool
 ) -> list[Mapping]:
-    """Mappings of one grouping with different numbers of passes, tile_groups and blocks still open."""
+    """List mappings of one grouping with different numbers of passes, tile_groups and blocks still open."""
     cost: IntArray = np.maximum(counts[:-1], 1).sum(axis=1).astype(np.int64)
     pes = filter_groups * config.pes_per_branch
     fewest = -(-parts.count // (pes * config.accumulators))
@@ -171,6 +170,7 @@ def _explain(layer: Layer, parts: Parts, config: HardwareConfig) -> None:
     largest = int(np.diff(parts.first_part).max())
     available = config.accumulators * config.pes_per_branch
     raise CapacityError(
-        f"layer {layer.node.name}: a filter needs {largest} accumulators and all filters {parts.count}, a branch has"
-        f" {available} in each of at most {_MAX_PASSES} passes; prune the layer or use fewer weight bits"
+        f"layer {layer.node.name}: a filter needs {largest} accumulators and all filters {parts.count},"
+        f" a branch has {available} in each of at most {_MAX_PASSES} passes;"
+        " prune the layer or use fewer weight bits"
     )

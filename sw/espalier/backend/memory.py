@@ -34,6 +34,7 @@ def place_tensors(graph: IntegerGraph, config: HardwareConfig) -> dict[str, Plac
 
     Raises:
         CapacityError: names the layer at which most words are in use, and how many are missing.
+
     """
     lifetimes = _lifetimes(graph, config)
     orders = (
@@ -106,7 +107,7 @@ def _explain(
     needed = max(bases[t.name] + t.words for t in live[step])
     tensors = ", ".join(f"{t.name} {t.words}" for t in live[step])
     raise CapacityError(
-        f"feature memory: layer {graph.nodes[step - 1].name} needs {needed} words per bank ({tensors}), the target"
-        f" '{config.name}' has {config.feature_depth_words} ({needed - config.feature_depth_words} too many);"
-        " use a smaller picture or a narrower network"
+        f"feature memory: layer {graph.nodes[step - 1].name} needs {needed} words per bank ({tensors}),"
+        f" the target '{config.name}' has {config.feature_depth_words}"
+        f" ({needed - config.feature_depth_words} too many); use a smaller picture or a narrower network"
     )

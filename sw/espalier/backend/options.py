@@ -11,9 +11,10 @@ class CompileOptions:
 
     reorder: deal filters to PEs by load (longest first) and choose the split over branches, passes and block
         size by predicted cycles. Without it filters go to PEs in their own order, in equal numbers.
-    pad: lengthen every DDR section with zero words to whole AXI bursts, so that the program load moves nothing
-        but full, aligned bursts. Null operators that the hardware needs (empty runs, accumulator distance, whole
-        stream words) are there in any case.
+    pad: lengthen every DDR section with zero words to whole AXI bursts, so that the program load moves
+    nothing
+        but full, aligned bursts. Null operators that the hardware needs (empty runs, accumulator distance,
+        whole stream words) are there in any case.
     store_all: store every layer's output in DDR, for comparison tensor by tensor. Costs time.
     """
 

@@ -20,9 +20,9 @@ CountArray = npt.NDArray[np.int32]
 class Deal:
     """Which PE sums which part in which pass.
 
-    part_at: int64[branches of a group, PEs, passes, slots], -1: none; slots of a PE are in the order in which its
-    accumulators are drained, empty ones last. filters: int64[branches, PEs], slots that the PE walks, at least one.
-    filter_order: int64[K], filters in table order.
+    part_at: int64[branches of a group, PEs, passes, slots], -1: none; slots of a PE are in the order in
+    which its accumulators are drained, empty ones last. filters: int64[branches, PEs], slots that the PE
+    walks, at least one. filter_order: int64[K], filters in table order.
     """
 
     part_at: IntArray
@@ -35,8 +35,8 @@ class Mapping:
     """One way to spread a convolution over the branches.
 
     tile_groups groups of filter_groups branches each: groups take different tiles, branches of a group take
-    different filters. lengths: int32[branches of a group, PEs, passes, blocks, slots], operators of every run with
-    its nulls. words: int64[blocks], window words of every block. cycles: predicted.
+    different filters. lengths: int32[branches of a group, PEs, passes, blocks, slots], operators of every
+    run with its nulls. words: int64[blocks], window words of every block. cycles: predicted.
     """
 
     tile_groups: int
@@ -51,12 +51,14 @@ class Mapping:
     @property
     def stream_words(self) -> IntArray:
         """Stream words of every PE, header included: int64[branches of a group, PEs]."""
-        return 1 + -(-self.lengths.sum(axis=(2, 3, 4), dtype=np.int64) // OPERATORS_PER_WORD)
+        operators: IntArray = self.lengths.sum(axis=(2, 3, 4), dtype=np.int64)
+        return 1 - (-operators // OPERATORS_PER_WORD)
 
     @property
     def table_entries(self) -> IntArray:
         """Table entries of every branch of a group, all passes together: int64[branches]."""
-        return self.deal.filters.sum(axis=1) * self.passes
+        accumulators: IntArray = self.deal.filters.sum(axis=1)
+        return accumulators * self.passes
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from espalier.backend.plan import CountArray, Deal
 def run_lengths(part_counts: CountArray, deal: Deal) -> CountArray:
     """Operators of every run, nulls included: int32[branches, PEs, passes, blocks, slots].
 
-    part_counts: int32[P + 1, blocks], operators of every part in every block, the last row zero. Slots beyond the
-    PE's filters have length 0. Nulls are added where a run is empty, where a filter would come again too soon, and
-    in the first run to fill the last word of the loop.
+    part_counts: int32[P + 1, blocks], operators of every part in every block, the last row zero. Slots
+    beyond the PE's filters have length 0. Nulls are added where a run is empty, where a filter would come
+    again too soon, and in the first run to fill the last word of the loop.
     """
     lengths = np.swapaxes(part_counts[deal.part_at], 3, 4)  # index -1 is the row of zeros
     used = np.arange(lengths.shape[4]) < deal.filters[:, :, None, None, None]
@@ -30,8 +30,8 @@ def run_lengths(part_counts: CountArray, deal: Deal) -> CountArray:
 def _keep_distance(lengths: CountArray, filters: int) -> CountArray:
     """Lengthen runs so that ACCUMULATOR_DISTANCE operators lie between two runs of a filter.
 
-    lengths: int32[PEs, passes, blocks, slots]. Between run r of a filter and its next run lie filters - 1 runs; what
-    they lack goes to the last of them.
+    lengths: int32[PEs, passes, blocks, slots]. Between run r of a filter and its next run lie filters - 1
+    runs; what they lack goes to the last of them.
     """
     shape = lengths[..., :filters].shape
     runs = lengths[..., :filters].reshape(*shape[:2], -1).copy()

@@ -15,8 +15,8 @@ _ATTEMPTS = 12
 def select_mappings(layers: list[Layer], config: HardwareConfig, balance: bool) -> None:
     """Set `mapping` and `pes` of every convolution.
 
-    Starts with each layer's fastest mapping; while a memory overflows, the layer changes that loses the fewest
-    cycles per word saved. Raises CapacityError if the smallest mappings do not fit.
+    Starts with each layer's fastest mapping; while a memory overflows, the layer changes that loses the
+    fewest cycles per word saved. Raises CapacityError if the smallest mappings do not fit.
     """
     convs = [layer for layer in layers if layer.candidates]
     depth = np.array([config.stream_depth_words, config.table_depth_words], np.float64)
@@ -63,7 +63,7 @@ def _mapping_use(mapping: Mapping) -> npt.NDArray[np.float64]:
 
 
 def _place(layers: list[Layer], config: HardwareConfig, balance: bool) -> None:
-    """Give every PE of the mapping to a physical one; with `balance` the longest stream to the emptiest memory."""
+    """Give every PE of a mapping to a physical one; with `balance` long streams to the emptiest memories."""
     used = np.zeros((config.branches, config.pes_per_branch), np.int64)
     for layer in layers:
         if layer.mapping is None:

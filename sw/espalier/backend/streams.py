@@ -37,14 +37,15 @@ class PeStream:
 
 
 def rest_stream() -> PeStream:
-    """The header alone, for a PE whose branch rests."""
+    """Make the header alone, for a PE whose branch rests."""
     return PeStream(_header(0, 0), 0, 0)
 
 
 def build_streams(parts: Parts, mapping: Mapping) -> list[list[PeStream]]:
     """Streams of all PEs of a tile group, [branch][PE].
 
-    Operators are ordered by pass, block, slot (filter), word and tap. A run's nulls stand before its operators.
+    Operators are ordered by pass, block, slot (filter), word and tap. A run's nulls stand before its
+    operators.
     """
     lengths = mapping.lengths.astype(np.int64)
     branches, pes, _, _, slots = lengths.shape

@@ -34,7 +34,7 @@ def conv_table(layer: Layer, branch: int) -> bytes:
 
 
 def pool_table(requantisation: Requantisation, padding_sum: int) -> bytes:
-    """The one entry of a pooling layer; `padding_sum`: what lanes outside the map add to a global sum."""
+    """Encode the entry of a pooling layer; `padding_sum`: what lanes outside the map add to a global sum."""
     entry = {
         "multiplier": int(requantisation.multiplier[0]),
         "shift": int(requantisation.shift[0]),

@@ -13,16 +13,16 @@ from espalier.estimate.overheads import DEFAULT_OVERHEADS, Overheads
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
-# Tiles that are simulated one by one; the steady state of the rest follows from the last of them.
-_TILES_SIMULATED = 12
+# Blocks and tiles that are simulated one by one; the steady state of the rest follows from the last of them.
+_BLOCKS_SIMULATED, _TILES_SIMULATED = 400, 4
 
 
 @dataclass(frozen=True)
 class ConvLoad:
     """What the branches of one tile group have to do for one tile.
 
-    operators: int64[passes, blocks, PEs]; words: int64[blocks]; filters: int64[PEs], accumulators a set needs;
-    drains: for every pass and branch, the PEs (numbered over the group) of the table entries in order.
+    operators: int64[passes, blocks, PEs]; words: int64[blocks]; filters: int64[PEs], accumulators a set
+    needs; drains: for every pass and branch, the PEs (numbered over the group) of the table entries in order.
     windows, residuals: reads of the feature memory per tile by one tile group.
     tile_rows: int64[tiles], row in the output of each tile that the busiest group takes.
     """
@@ -46,12 +46,13 @@ def conv_cycles(
 ) -> int:
     """Cycles of a convolution.
 
-    rows_ready: float64[tile rows of the output], cycle in which the windows of a tile row have arrived, when the
-    layer runs while its input is being loaded.
+    rows_ready: float64[tile rows of the output], cycle in which the windows of a tile row have arrived, when
+    the layer runs while its input is being loaded.
     """
     state = _State(load, config, overheads)
     tiles = len(load.tile_rows)
-    simulated = tiles if rows_ready is not None else min(tiles, _TILES_SIMULATED)
+    enough = max(_TILES_SIMULATED, _BLOCKS_SIMULATED // (load.operators.shape[0] * load.operators.shape[1]))
+    simulated = tiles if rows_ready is not None else min(tiles, enough)
     halfway = 0.0
     for tile in range(simulated):
         if rows_ready is not None:
@@ -66,7 +67,7 @@ def conv_cycles(
 
 
 class _State:
-    """Clocks of a tile group: window arrival, PEs, output stages. All times in cycles since the layer's start."""
+    """Clocks of a tile group (window arrival, PEs, output stages) in cycles since the layer's start."""
 
     def __init__(self, load: ConvLoad, config: HardwareConfig, overheads: Overheads) -> None:
         self.load, self.overheads = load, overheads
@@ -91,7 +92,7 @@ class _State:
             self._drain(self.load.drains[which])
 
     def _wait_for_accumulators(self) -> None:
-        """A PE starts a set when its accumulators are free: some sets ago must have been drained."""
+        """Hold back PEs whose accumulators are not free: the set some sets ago must have been drained."""
         index = len(self.drained_sets)
         for held in np.unique(self.sets_held):
             if index >= held:
@@ -131,7 +132,8 @@ def pool_cycles(
 ) -> int:
     """Cycles of a pooling layer.
 
-    tiles, channels: of the busiest branch; patterns, taps: per channel; windows_of_all: window reads of all branches.
+    tiles, channels: of the busiest branch; patterns, taps: per channel; windows_of_all: window reads of all
+    branches.
     """
     per_channel = max(patterns, taps * overheads.pool_tap, config.output_beats)
     work = max(tiles * channels * per_channel, windows_of_all)

@@ -20,6 +20,7 @@ def check_graph(graph: IntegerGraph) -> None:
 
     Raises:
         InternalError: names the node and what is wrong with it.
+
     """
     known = {graph.input}
     for name, tensor in graph.tensors.items():
@@ -84,7 +85,7 @@ def _check_pool(graph: IntegerGraph, node: Pool) -> None:
 
 
 def _check_size(graph: IntegerGraph, node: Node) -> None:
-    """Pads at the bottom and right may be any: they follow from the size of the output."""
+    """Compare the size of the output with kernel, pads and stride."""
     source, target = graph.tensors[node.input], graph.tensors[node.output]
     size = output_size(node, source.height, source.width)
     _require(

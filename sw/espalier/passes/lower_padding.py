@@ -1,7 +1,7 @@
 """What the lanes of edge tiles outside the map hold: one value per tensor that all its readers agree on.
 
-Convolution and average pooling want the zero point there, max-pooling wants stored 0. Where readers of one tensor
-disagree, max-pooling gets a copy of it.
+Convolution and average pooling want the zero point there, max-pooling wants stored 0. Where readers of one
+tensor disagree, max-pooling gets a copy of it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import dataclasses
 import numpy as np
 
 from espalier.arch.program import FRACTION_BITS, MULTIPLIER_SHIFTS
-from espalier.ir.graph import Conv, IntegerGraph, Node, Pool, Requantisation
+from espalier.ir.graph import Conv, IntegerGraph, Node, Pool, Requantisation, Tensor
 
 
 def reader_pad(graph: IntegerGraph, node: Node) -> int:
-    """The value that a node expects outside its input's map."""
+    """Give the value that a node expects outside its input's map."""
     if isinstance(node, Pool) and node.kind == "max":
         return 0
     return graph.tensors[node.input].zero_point
@@ -40,7 +40,7 @@ def lower_padding(graph: IntegerGraph, tile_size: int) -> IntegerGraph:
 
 
 def tensor_pad(graph: IntegerGraph, tensor: str, tile_size: int) -> int:
-    """The value outside the map of a tensor; the zero point unless max-pooling alone looks there."""
+    """Give the value outside the map of a tensor; the zero point unless max-pooling alone looks there."""
     wanted = {
         reader_pad(graph, node)
         for node in graph.nodes
@@ -65,13 +65,13 @@ def _looks_beyond(graph: IntegerGraph, node: Node, tile_size: int) -> bool:
 
 
 def _copy(source: str, target: str, zero_point: int) -> Pool:
-    """A max-pool of one pixel with a scale of exactly one."""
+    """Make a max-pool of one pixel with a scale of exactly one."""
     multiplier = np.array([1 << (FRACTION_BITS + MULTIPLIER_SHIFTS[0])])
     values = Requantisation(multiplier, np.array([0]), np.array([-zero_point]))
     return Pool(name=target, input=source, output=target, kind="max", requantisation=values)
 
 
-def _free_name(wanted: str, taken: dict[str, object] | dict[str, "object"]) -> str:
+def _free_name(wanted: str, taken: dict[str, Tensor]) -> str:
     while wanted in taken:
         wanted += "_"
     return wanted

@@ -1,7 +1,8 @@
 """Space-to-depth of the first convolution: phases of the picture become channels.
 
-A convolution of stride 2 over three channels with a 7x7 kernel would walk few words with many operators each and
-need two windows for every one it uses. Rearranged, it is a 4x4 convolution of stride 1 over twelve channels.
+A convolution of stride 2 over three channels with a 7x7 kernel would walk few words with many operators each
+and need two windows for every one it uses. Rearranged, it is a 4x4 convolution of stride 1 over twelve
+channels.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ FEW_CHANNELS = 4  # up to which a 3x3 kernel of stride 2 is worth rearranging
 def space_to_depth(graph: IntegerGraph) -> IntegerGraph:
     """Rearrange the graph's input if its only reader is a convolution that gains from it.
 
-    The input (C, H, W) becomes (4 C, ceil(H / 2), ceil(W / 2)), channel order phase_y, phase_x, c; a row or column
-    that an odd size lacks holds the zero point. `metadata["space_to_depth"]` tells the host.
+    The input (C, H, W) becomes (4 C, ceil(H / 2), ceil(W / 2)), channel order phase_y, phase_x, c; a row or
+    column that an odd size lacks holds the zero point. `metadata["space_to_depth"]` tells the host.
     """
     readers = [index for index, node in enumerate(graph.nodes) if graph.input in tensors_read(node)]
     node = graph.nodes[readers[0]] if len(readers) == 1 else None
@@ -62,7 +63,7 @@ def _worthwhile(node: Conv) -> bool:
 
 
 def _rearrange(node: Conv, packed: Tensor, target: Tensor) -> Conv:
-    """The same convolution over the rearranged input."""
+    """Make the same convolution over the rearranged input."""
     filters, channels, height, width = node.weights.shape
     rows = np.arange(height) * node.dilation - node.pads[0]
     columns = np.arange(width) * node.dilation - node.pads[1]
@@ -71,7 +72,8 @@ def _rearrange(node: Conv, packed: Tensor, target: Tensor) -> Conv:
     stride = node.stride // FACTOR
     height_needed = (target.height - 1) * stride + int(tap_y.max()) + 1
     width_needed = (target.width - 1) * stride + int(tap_x.max()) + 1
-    # The far pads only count, nothing reads them; zero taps stand for rows that the convolution never reaches.
+    # The far pads only count, nothing reads them; zero taps stand for rows that the convolution never
+    # reaches.
     bottom, right = max(0, height_needed - packed.height), max(0, width_needed - packed.width)
     kernel = (
         int(tap_y.max()) - top + 1 + max(0, packed.height - height_needed),
@@ -88,5 +90,6 @@ def _rearrange(node: Conv, packed: Tensor, target: Tensor) -> Conv:
         weights=weights.reshape(filters, FACTOR**2 * channels, *kernel),
         stride=stride,
         dilation=1,
+        dense_macs=node.dense_macs or node.weights.size * target.height * target.width,
         pads=(-top, -left, bottom, right),
     )

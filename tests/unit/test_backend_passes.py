@@ -1,0 +1,212 @@
+"""Single passes of the compiler: windows, digits, dealing, run lengths, feature memory."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from espalier.arch.config import load_config
+from espalier.arch.operators import ACCUMULATOR_DISTANCE, MAX_WEIGHT_SUM, OPERATORS_PER_WORD
+from espalier.backend.deal import deal_filters, drain_order
+from espalier.backend.digits import build_parts, group_sums
+from espalier.backend.geometry import kernel_geometry
+from espalier.backend.memory import place_tensors
+from espalier.backend.runs import run_lengths
+from espalier.backend.synthetic import RandomNetwork
+from espalier.errors import CapacityError, InternalError
+from espalier.ir.graph import Conv, Requantisation
+from espalier.numerics import run
+from espalier.passes.check_graph import check_graph
+from espalier.passes.space_to_depth import rearrange_picture, space_to_depth
+
+
+@settings(deadline=None)
+@given(
+    kernel=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    stride=st.integers(1, 2),
+    pads=st.tuples(st.integers(0, 4), st.integers(0, 4)),
+    dilation=st.integers(1, 3),
+    size=st.integers(4, 8),
+)
+def test_every_tap_finds_its_pixel(kernel, stride, pads, dilation, size):
+    try:
+        geometry = kernel_geometry(np.ones(kernel, np.bool_), stride, pads, dilation, size, "layer")
+    except CapacityError:
+        return
+    for (ky, kx), number in np.ndenumerate(geometry.pattern_of):
+        pattern, tap = geometry.patterns[number], geometry.tap_of[ky, kx]
+        row = pattern.tile_dy * size + pattern.row_offset + stride * tap
+        assert row == ky * dilation - pads[0]
+        assert pattern.tile_dx * size + pattern.column_offset == kx * dilation - pads[1]
+        assert -size <= pattern.row_offset + stride * tap <= 2 * size - 1 - stride * (size - 1)
+        assert 2 - size <= pattern.column_offset <= 2 * size - 1 - stride * (size - 1)
+        assert pattern.taps >> tap & 1
+
+
+def test_a_3x3_kernel_needs_one_window():
+    geometry = kernel_geometry(np.ones((3, 3), np.bool_), 1, (1, 1), 1, 7, "layer")
+    assert len(geometry.patterns) == 3
+    assert geometry.fetches == 1
+
+
+def one_conv(weights, bits):
+    net = RandomNetwork(weights.shape[1], 8, 8)
+    net.conv("input", weights.shape[0], weights.shape[2:], bits=bits)
+    return dataclasses.replace(net.nodes[0], weights=weights.astype(np.int8))
+
+
+def geometry_of(node):
+    used = (node.weights != 0).any(axis=(0, 1))
+    return kernel_geometry(used, 1, (0, 0), 1, 7, "layer")
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 10**6),
+    bits=st.sampled_from([1, 3, 4, 5, 8]),
+    channels=st.integers(1, 300),
+    density=st.floats(0, 1),
+    bias=st.floats(-1, 1),
+)
+def test_no_part_can_overflow_and_all_weights_are_there(seed, bits, channels, density, bias):
+    random = np.random.default_rng(seed)
+    limit = {1: 1, 3: 3, 4: 7, 5: 15, 8: 119}[bits]
+    shape = (5, channels, 3, 3)
+    weights = np.clip(np.round(random.normal(bias, 1, shape) * limit), -limit, limit)
+    node = one_conv(weights * (random.random(shape) < density), bits)
+    geometry = geometry_of(node)
+    parts = build_parts(node, geometry)
+    assert group_sums(parts.part, parts.digit, parts.count).max(initial=0) <= MAX_WEIGHT_SUM
+    assert (np.diff(parts.first_part) >= 1).all()
+    rebuilt = np.zeros((5, parts.words, 4), np.int64)
+    digit = parts.digit * np.where(parts.high[parts.part] == 1, 16, 1)
+    np.add.at(rebuilt, (parts.filter_of[parts.part], parts.word, parts.tap), digit)
+    k, c, ky, kx = np.nonzero(node.weights)
+    word = c * len(geometry.patterns) + geometry.pattern_of[ky, kx]
+    assert (rebuilt[k, word, geometry.tap_of[ky, kx]] == node.weights[k, c, ky, kx]).all()
+    assert np.abs(rebuilt).sum() == np.abs(node.weights.astype(np.int64)).sum()
+
+
+def test_sums_beyond_the_accumulator_are_refused():
+    node = one_conv(np.full((1, 800, 3, 3), 119), 8)
+    with pytest.raises(CapacityError, match=r"layer conv0, filter 0: sums can reach"):
+        build_parts(node, geometry_of(node))
+    with pytest.raises(InternalError, match="do not fit"):
+        build_parts(one_conv(np.full((1, 1, 1, 1), 9), 4), geometry_of(one_conv(np.ones((1, 1, 1, 1)), 4)))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    filters=st.integers(1, 60),
+    branches=st.integers(1, 3),
+    passes=st.integers(1, 3),
+    balance=st.booleans(),
+    density=st.sampled_from([0.0, 0.05, 0.3]),
+    seed=st.integers(0, 999),
+)
+def test_deals_and_runs_obey_the_hardware(filters, branches, passes, balance, density, seed):
+    net = RandomNetwork(30, 8, 8, seed=seed)
+    net.conv("input", filters, density=density)
+    parts = build_parts(net.nodes[0], geometry_of(net.nodes[0]))
+    counts = parts.block_counts(8).astype(np.int32)
+    deal = deal_filters(parts, np.maximum(counts, 1).sum(axis=1), branches, 3, passes, 8, balance)
+    if deal is None:
+        assert not balance or filters > branches * passes * 3 * 8 - 8
+        return
+    dealt = np.sort(deal.part_at[deal.part_at >= 0])
+    assert (dealt == np.arange(parts.count)).all()
+    lengths = run_lengths(np.concatenate((counts, np.zeros_like(counts[:1]))), deal)
+    for branch, pe in np.ndindex(deal.filters.shape):
+        runs = lengths[branch, pe, :, :, : deal.filters[branch, pe]]
+        assert (runs >= 1).all()
+        assert runs.sum() % OPERATORS_PER_WORD == 0
+        assert lengths[branch, pe, :, :, deal.filters[branch, pe] :].sum() == 0
+        for flat in runs.reshape(passes, -1) if deal.filters[branch, pe] > 1 else ():
+            ends = np.cumsum(flat)
+            count = deal.filters[branch, pe]
+            between = (ends - flat)[count:] - ends[:-count]
+            assert (between >= ACCUMULATOR_DISTANCE).all()
+    for branch in range(branches):
+        for which in range(passes):
+            pe, part = drain_order(deal, parts, branch, which)
+            for index in range(3):
+                in_order = part[pe == index]
+                expected = deal.part_at[branch, index, which, : deal.filters[branch, index]]
+                assert (in_order == expected).all()
+            kept = parts.filter_of[part[part >= 0]]
+            assert len(np.unique(kept)) == 1 + np.count_nonzero(np.diff(kept)) if len(kept) else True
+
+
+def test_tensors_that_live_together_do_not_overlap():
+    net = RandomNetwork(8, 40, 40)
+    tensor = "input"
+    for _ in range(4):
+        inner = net.conv(tensor, 20, (1, 1))
+        tensor = net.conv(inner, 20, (1, 1), residual=inner)
+    graph = net.graph()
+    config = load_config("zcu104")
+    places = place_tensors(graph, config)
+    assert set(places) == set(graph.tensors)
+    for node in graph.nodes:
+        read = {node.input, node.residual.tensor if node.residual else node.input}
+        for name in read:
+            first, second = places[name], places[node.output]
+            assert first.base + first.words <= second.base or second.base + second.words <= first.base
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    kernel=st.integers(2, 11),
+    stride=st.sampled_from([2, 4]),
+    pad=st.integers(0, 5),
+    size=st.tuples(st.integers(11, 30), st.integers(11, 30)),
+    dilation=st.integers(1, 2),
+)
+def test_space_to_depth_changes_nothing(kernel, stride, pad, size, dilation):
+    if dilation * (kernel - 1) + 1 > min(size) + 2 * pad:
+        return
+    net = RandomNetwork(3, *size, zero_point=77)
+    net.conv("input", 4, (kernel, kernel), stride, (pad,) * 4, dilation, density=0.7, bits=8)
+    graph, picture = net.graph(), net.picture()
+    packed = space_to_depth(graph)
+    check_graph(packed)
+    assert packed.metadata["space_to_depth"] == 2
+    assert np.count_nonzero(packed.nodes[0].weights) == np.count_nonzero(graph.nodes[0].weights)
+    before = run(graph, picture)[graph.output]
+    after = run(packed, rearrange_picture(picture, 2, 77))[graph.output]
+    assert (before == after).all()
+
+
+def test_resnet_first_layer_becomes_4x4():
+    net = RandomNetwork(3, 56, 56)
+    net.conv("input", 4, (7, 7), 2, (3, 3, 3, 3))
+    node = space_to_depth(net.graph()).nodes[0]
+    assert node.weights.shape == (4, 12, 4, 4)
+    assert node.pads == (2, 2, 1, 1)
+    assert node.stride == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda n: dataclasses.replace(n, input="nothing"), "not computed before"),
+        (lambda n: dataclasses.replace(n, pads=(1, 1, 1, 1)), "output is 6x6"),
+        (lambda n: dataclasses.replace(n, weights=n.weights[:2]), "channels do not match"),
+        (
+            lambda n: dataclasses.replace(
+                n, requantisation=Requantisation(*(np.full(3, v) for v in (1 << 17, 0, 0)))
+            ),
+            "multiplier 131072",
+        ),
+    ],
+)
+def test_inconsistent_graphs_are_refused(change, message):
+    net = RandomNetwork(3, 8, 8)
+    net.conv("input", 3)
+    graph = net.graph()
+    assert isinstance(graph.nodes[0], Conv)
+    graph.nodes[0] = change(graph.nodes[0])
+    with pytest.raises(InternalError, match=message):
+        check_graph(graph)
