@@ -70,6 +70,7 @@ def build_simulator(
     Raises:
         ToolNotFoundError: a program needed for the build is missing.
         InternalError: Verilator or the compiler refused the generated code.
+
     """
     started = time.monotonic()
     tools = find_tools()
@@ -88,14 +89,21 @@ def build_simulator(
 
 
 def _content_hash(modules: dict[str, str], config: HardwareConfig, waves: str, tools: Tools) -> str:
-    harness = {path.name: path.read_text(encoding="utf-8") for path in sorted(HARNESS_FOLDER.glob("*.[ch]pp"))}
-    flags = [_VERILATOR_FLAGS, _WAVE_FLAGS[waves], sorted(tools.make_variables.items()), _control_file(modules)]
+    harness = {
+        path.name: path.read_text(encoding="utf-8") for path in sorted(HARNESS_FOLDER.glob("*.[ch]pp"))
+    }
+    flags = [
+        _VERILATOR_FLAGS,
+        _WAVE_FLAGS[waves],
+        sorted(tools.make_variables.items()),
+        _control_file(modules),
+    ]
     content = json.dumps([modules, harness, flags, tools.versions, config.lanes_per_pe])
     return hashlib.sha256(content.encode()).hexdigest()[:20]
 
 
 def _control_file(modules: dict[str, str]) -> str:
-    """Keep branch and PE as functions of their own (short builds, fast code), make the trace port readable."""
+    """Keep branch and PE as functions (short builds, fast code), make the trace port readable."""
     lines = ["`verilator_config"]
     lines += [f'no_inline -module "{name}"' for name in modules if name != TOP]
     lines += [f'public_flat_rd -module "{TOP}" -var "trace_*"']
@@ -103,7 +111,12 @@ def _control_file(modules: dict[str, str]) -> str:
 
 
 def _build(
-    modules: dict[str, str], config: HardwareConfig, waves: str, tools: Tools, library: Path, progress: Progress
+    modules: dict[str, str],
+    config: HardwareConfig,
+    waves: str,
+    tools: Tools,
+    library: Path,
+    progress: Progress,
 ) -> None:
     """Build in a temporary folder (whose name has no spaces, which make needs) and move the result."""
     with tempfile.TemporaryDirectory(prefix="espalier_build_") as name:
@@ -121,7 +134,13 @@ def _build(
         command = [tools.perl, str(tools.verilator), *_VERILATOR_FLAGS, *_WAVE_FLAGS[waves]]
         command += ["--top-module", TOP, "-Mdir", "objects", "-o", "simulator.so"]
         command += ["-CFLAGS", f"-fPIC -pthread -DLANES={config.lanes_per_pe} -I{folder}"]
-        command += ["-LDFLAGS", "-shared -pthread", str(control), *map(str, sources), str(folder / "harness.cpp")]
+        command += [
+            "-LDFLAGS",
+            "-shared -pthread",
+            str(control),
+            *map(str, sources),
+            str(folder / "harness.cpp"),
+        ]
         _run(command, folder, tools)
         _compile(folder / "objects", tools, progress)
 

@@ -17,7 +17,7 @@ def silent(message: str) -> None:
 
 @contextmanager
 def progress_on_stderr() -> Iterator[Progress]:
-    """A line that is updated on a terminal, plain lines otherwise; both on stderr."""
+    """Show progress as one changing line on a terminal, as plain lines otherwise; both on stderr."""
     if not sys.stderr.isatty():
         yield _plain()
         return

@@ -151,6 +151,7 @@ class Simulator:
 
         Raises:
             HardwareFault: nothing moved for `patience` cycles.
+
         """
         result = int(self._call("run", cycles, patience))
         if result == 2:
@@ -161,7 +162,9 @@ class Simulator:
         """State of all channels and of the diagnosis registers."""
         channels = self._call("channels").decode()
         try:
-            registers = ", ".join(f"{n} 0x{self.read(n):x}" for n in ("STATUS", "ERROR_CODE", "LAYER", "STATE"))
+            registers = ", ".join(
+                f"{n} 0x{self.read(n):x}" for n in ("STATUS", "ERROR_CODE", "LAYER", "STATE")
+            )
         except HardwareFault as fault:
             registers = str(fault)
         return f"{registers}; {channels}; cycle {self.cycle}"
@@ -179,7 +182,7 @@ class Simulator:
         self._call("tracing", int(on))
 
     def trace(self) -> NDArray[Any]:
-        """A copy of the recorded feature memory writes, in order: fields cycle, address, bank, layer, data."""
+        """Copy the recorded feature memory writes, in order: fields cycle, address, bank, layer, data."""
         length = int(self._call("trace_length"))
         if length == 0:
             return np.zeros(0, self._trace_type)

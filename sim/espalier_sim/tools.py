@@ -66,6 +66,7 @@ def find_tools() -> Tools:
 
     Raises:
         ToolNotFoundError: lists all programs that are missing and how to get them.
+
     """
     found = {name: shutil.which(name) for name in _HINTS}
     problems = [f"'{name}' not found: {_HINTS[name]}" for name, path in found.items() if path is None]

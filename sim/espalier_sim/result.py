@@ -1,0 +1,138 @@
+"""What a simulated run measured, as JSON and as tables."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from espalier.arch.config import HardwareConfig
+from espalier.arch.registers import COUNTERS
+from espalier.backend.image import ImageMetadata, LayerInfo
+from espalier_sim.device import Inference
+
+SCHEMA = 1
+# Counters that say why a layer took longer than its operators.
+STALL_COUNTERS = tuple(name for name, _ in COUNTERS if name not in ("cycles", "operators", "null_operators"))
+
+
+@dataclass(frozen=True)
+class LayerResult:
+    """One layer. cycles, operators, null_operators, stalls: counted by the hardware; the rest is compiled."""
+
+    name: str
+    cycles: int
+    predicted_cycles: int
+    dense_macs: int
+    effective_macs: int
+    operators: int
+    null_operators: int
+    utilisation: float  # effective MACs / (lanes * cycles)
+    stalls: dict[str, int]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A whole run; the field names are the keys of the JSON output.
+
+    utilisation: effective MACs / (lanes * cycles). compute_fraction: effective / dense MACs; sparsity: the
+    rest. weight_bits: all widths that occur.
+    """
+
+    schema: int
+    model: str
+    target: str
+    backend: str
+    bit_exact: bool
+    layers_checked: int
+    cycles: int
+    predicted_cycles: int
+    clock_mhz: int
+    clock_source: str
+    latency_ms: float
+    lanes: int
+    utilisation: float
+    compute_fraction: float
+    sparsity: float
+    weight_bits: list[int]
+    build_seconds: float
+    simulate_seconds: float
+    ddr_read_bytes: int
+    ddr_write_bytes: int
+    top: list[dict[str, Any]] = field(default_factory=list)
+    layers: list[LayerResult] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for `json.dump`."""
+        return dataclasses.asdict(self)
+
+
+def ratio(part: float, whole: float) -> float:
+    """`part / whole`, 0 for nothing of nothing."""
+    return part / whole if whole else 0.0
+
+
+def layer_results(metadata: ImageMetadata, inference: Inference, config: HardwareConfig) -> list[LayerResult]:
+    """Join the compiler's numbers of every layer with the hardware's."""
+    return [
+        _layer_result(layer, counters, config)
+        for layer, counters in zip(metadata.layers, inference.counters, strict=True)
+    ]
+
+
+def _layer_result(layer: LayerInfo, counters: dict[str, int], config: HardwareConfig) -> LayerResult:
+    return LayerResult(
+        name=layer.name,
+        cycles=counters["cycles"],
+        predicted_cycles=layer.predicted_cycles,
+        dense_macs=layer.dense_macs,
+        effective_macs=layer.effective_macs,
+        operators=counters["operators"],
+        null_operators=counters["null_operators"],
+        utilisation=ratio(layer.effective_macs, config.lanes * counters["cycles"]),
+        stalls={name: counters[name] for name in STALL_COUNTERS},
+    )
+
+
+def show(result: RunResult, console: Console) -> None:
+    """Print classes, layers, totals and the verdict."""
+    if result.top:
+        table = Table("class", "score", title="best classes", title_justify="left")
+        for entry in result.top:
+            table.add_row(str(entry["label"]), f"{entry['score']:.3f}")
+        console.print(table)
+    console.print(_layer_table(result.layers))
+    operators = sum(layer.operators for layer in result.layers)
+    nulls = sum(layer.null_operators for layer in result.layers)
+    bits = "-".join(str(value) for value in dict.fromkeys(result.weight_bits))
+    lines = [
+        f"total: {result.cycles} cycles, predicted {result.predicted_cycles}"
+        f" ({100 * ratio(result.cycles - result.predicted_cycles, result.predicted_cycles):+.1f} %)",
+        f"latency: {result.latency_ms:.3f} ms at {result.clock_mhz} MHz ({result.clock_source})",
+        f"work: {100 * result.compute_fraction:.1f} % of the dense multiply-accumulates, {bits}-bit weights,"
+        f" {operators} operators and {nulls} null operators",
+        f"utilisation: {100 * result.utilisation:.1f} % of {result.lanes} lanes",
+        f"memory traffic: {result.ddr_read_bytes} bytes read, {result.ddr_write_bytes} bytes written",
+        f"build {result.build_seconds:.1f} s, simulation {result.simulate_seconds:.1f} s",
+    ]
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def _layer_table(layers: list[LayerResult]) -> Table:
+    table = Table("layer", title="layers (stalls: PE cycles or branch cycles, see docs/registers.md)")
+    table.title_justify = "left"
+    for name in ("cycles", "predicted", "dense MACs", "effective", "operators", "nulls", "use %", "stalls"):
+        table.add_column(name, justify="right")
+    for layer in layers:
+        worst = max(layer.stalls, key=lambda name: layer.stalls[name])
+        stalls = f"{worst} {layer.stalls[worst]}" if layer.stalls[worst] else "none"
+        table.add_row(
+            layer.name, str(layer.cycles), str(layer.predicted_cycles), str(layer.dense_macs),
+            str(layer.effective_macs), str(layer.operators), str(layer.null_operators),
+            f"{100 * layer.utilisation:.1f}", stalls,
+        )  # fmt: skip
+    return table
