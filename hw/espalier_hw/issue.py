@@ -13,7 +13,7 @@ from espalier_hw.stream_fetch import OPERATOR
 
 
 def issue_layout(config: HardwareConfig) -> data.StructLayout:
-    """What the datapath needs for one operator; all zero in a cycle without one.
+    """Return what the datapath needs for one operator; without one weight, load, store and set_end are 0.
 
     load: the sum starts from C instead of P; clear: C is zero instead of the accumulator;
     store: P goes to the accumulator; set_end: that was the last store of a set.
@@ -104,7 +104,7 @@ class Issue(wiring.Component):
         return m
 
     def _set_counter(self, m: Module) -> Signal:
-        """Counts the sets of the layer down; returns a level that is high while one is left."""
+        """Count the sets of the layer down; return a level that is high while one is left."""
         active = Signal()
         left = Signal.like(self.sets)
         with m.If(self._set_end):

@@ -1,9 +1,9 @@
 """Multiply-accumulate lanes in pairs: two products in one DSP slice, or two fabric adders.
 
 All pairs keep the same time, that of a DSP slice: `pixels` and `weight` of cycle 0 are registered (cycle 1),
-multiplied (2) and added (3, when `sum` holds the result). `load`, `clear` and `initial` belong to the operands of
-the cycle before: with `load` the sum starts from `initial`, or from zero if `clear` is high. A weight of zero
-changes nothing, so that idle cycles need no enable.
+multiplied (2) and added (3, when `sum` holds the result). `load`, `clear` and `initial` belong to
+the operands of the cycle before: with `load` the sum starts from `initial`, or from zero if `clear` is high.
+A weight of zero changes nothing, so that idle cycles need no enable.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from espalier.arch.config import HardwareConfig
 from espalier.arch.operators import PACKED_FIELD_BITS
 
 PAIR_BITS = 2 * PACKED_FIELD_BITS
+PRIMITIVES = ("behavioural", "xilinx")
 
 # DSP48E2 (UG579). OPMODE = W | Z | Y | X: W zero, X and Y together the product, Z either P or C.
 OPMODE_P_PLUS_M = 0b00_010_01_01
@@ -113,7 +114,7 @@ def is_packed(config: HardwareConfig, pair: int) -> bool:
 
 
 class Pair(wiring.Component):
-    """Ports of a lane pair. pixels: low lane in bits 7..0, high lane in bits 15..8; times as in the module text."""
+    """Ports of a lane pair, times as in the module text. pixels: low lane in bits 7..0, high in 15..8."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -128,7 +129,7 @@ class Pair(wiring.Component):
         )
 
     def _initial(self, m: Module) -> tuple[Signal, Signal]:
-        """Registers C and `load`, in step with the product."""
+        """Add registers C and `load`, in step with the product."""
         initial, load = Signal(PAIR_BITS, reset_less=True), Signal(reset_less=True)
         m.d.sync += [initial.eq(self.initial), load.eq(self.load)]
         with m.If(self.clear):
@@ -140,7 +141,7 @@ class PackedPair(Pair):
     """sum = 36 bits of sum((high pixel << 18 + low pixel) * weight), described behaviourally."""
 
     def elaborate(self, platform: Any) -> Module:
-        """Registers A, B, C, M and P of a DSP slice."""
+        """Build registers A, B, C, M and P of a DSP slice."""
         m = Module()
         initial, load = self._initial(m)
         wide = Signal(signed(27), reset_less=True)
@@ -161,7 +162,7 @@ class FabricPair(Pair):
     """Two 18-bit sums side by side, without a borrow between them.
 
     lanes: 1 if the high lane does not exist; its sum is zero then. adders: build the product from shifted
-    additions, which synthesis keeps out of the DSP slices; without it a multiplication, which simulates faster.
+    additions, which synthesis keeps out of DSP slices; a multiplication otherwise, which simulates faster.
     """
 
     def __init__(self, lanes: int = 2, adders: bool = False) -> None:
@@ -169,7 +170,7 @@ class FabricPair(Pair):
         super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
-        """The same registers as a DSP slice has."""
+        """Build the registers that a DSP slice has."""
         m = Module()
         initial, load = self._initial(m)
         weight = Signal(signed(4), reset_less=True)
@@ -220,7 +221,7 @@ def packed_pixels(pixels: Value) -> Value:
 
 
 def added_product(pixel: Value, weight: Value) -> Value:
-    """pixel (8 bits unsigned) * weight (4 bits signed) from three additions."""
+    """Multiply pixel (8 bits unsigned) by weight (4 bits signed) from three additions."""
     terms = [Mux(weight[bit], pixel, 0) for bit in range(4)]
     low = terms[0] + (terms[1] << 1)
     high = terms[2] - (terms[3] << 1)
@@ -228,13 +229,7 @@ def added_product(pixel: Value, weight: Value) -> Value:
 
 
 def make_pair(config: HardwareConfig, pair: int, primitives: str) -> Pair:
-    """Lane pair number `pair` of a PE; primitives: "behavioural" or "xilinx".
-
-    Raises:
-        ValueError: unknown primitives.
-    """
-    if primitives not in ("behavioural", "xilinx"):
-        raise ValueError(f"primitives must be 'behavioural' or 'xilinx', not {primitives!r}")
+    """Lane pair number `pair` of a PE, with one of `PRIMITIVES`."""
     vendor = primitives == "xilinx"
     if is_packed(config, pair):
         return DspPair() if vendor else PackedPair()

@@ -11,7 +11,7 @@ from espalier.arch.config import HardwareConfig
 from espalier_hw.accumulators import Accumulators
 from espalier_hw.interfaces import pe_signature
 from espalier_hw.issue import Issue, issue_layout
-from espalier_hw.lanes import PAIR_BITS, make_pair, pair_bits
+from espalier_hw.lanes import PAIR_BITS, PRIMITIVES, make_pair, pair_bits
 from espalier_hw.ring import WindowRing
 from espalier_hw.stream_fetch import StreamFetch
 
@@ -19,16 +19,17 @@ from espalier_hw.stream_fetch import StreamFetch
 class PE(wiring.Component):
     """Ports: `interfaces.pe_signature`.
 
-    Stages: `Issue` decides and registers; ring read (0), row multiplexer (1), product (2), sum (3), the sum is
-    in the lanes' P registers and stored (4), `set_done` (5). Stages after the decision never stall.
+    Stages: `Issue` decides and registers; ring read (0), row multiplexer (1), product (2), sum (3), the sum
+    is in the lanes' P registers and stored (4), `set_done` (5). Nothing stalls after the decision.
     A running block number starts at 0 with every layer; headers of layers with sets hold at least one filter.
 
     primitives: "behavioural", or "xilinx" for DSP48E2 instances with equal behaviour.
     """
 
     def __init__(self, config: HardwareConfig, primitives: str = "behavioural") -> None:
-        self._config = config
-        self._pairs = [make_pair(config, index, primitives) for index in range(config.pairs)]
+        if primitives not in PRIMITIVES:
+            raise ValueError(f"primitives must be one of {PRIMITIVES}, not {primitives!r}")
+        self._config, self._primitives = config, primitives
         super().__init__(pe_signature(config))
 
     def elaborate(self, platform: Any) -> Module:
@@ -42,8 +43,8 @@ class PE(wiring.Component):
         m.submodules.accumulators = accumulators = Accumulators(config, bits)
         wiring.connect(m, fetch.operators, issue.operators)
         self._connect_control(m, fetch, issue, accumulators)
-        # stage[n]: the operator's flags n cycles after the ring read. Without reset: what a reset leaves behind
-        # in the last stages stores into accumulators that nothing holds yet.
+        # stage[n]: the operator's flags n cycles after the ring read. They need no reset: `issued` has
+        # one, and a reset lasts longer than the four cycles that it takes to get here.
         stage = [issue.issued]
         for index in range(1, 5):
             stage.append(Signal(issue_layout(config), name=f"stage_{index}", reset_less=True))
@@ -89,8 +90,8 @@ class PE(wiring.Component):
     ) -> None:
         """Pair i holds lanes 2i and 2i+1; its sum lies in 36 bits of `drain_data`, fewer in the memory."""
         sums, drained, offset = [], [], 0
-        for index, pair in enumerate(self._pairs):
-            m.submodules[f"pair_{index}"] = pair
+        for index in range(self._config.pairs):
+            m.submodules[f"pair_{index}"] = pair = make_pair(self._config, index, self._primitives)
             bits = pair_bits(self._config, index)
             stored = slice(offset, offset + bits)
             offset += bits

@@ -83,7 +83,7 @@ def _layer_sums(
 
 
 def drain_model(config: HardwareConfig, sums: npt.NDArray[np.int64]) -> int:
-    """The `drain_data` word that holds the lane sums int64[T*T] of one accumulator."""
+    """Return the `drain_data` word that holds the lane sums int64[T*T] of one accumulator."""
     lanes = [int(value) for value in sums] + [0] * (2 * config.pairs - config.lanes_per_pe)
     word = 0
     for pair in range(config.pairs):

@@ -95,7 +95,7 @@ class StreamFetch(wiring.Component):
             m.d.sync += end.eq(0)
 
     def _word_register(self, m: Module) -> None:
-        """Splits words into operators; a word is fetched within the six cycles the one before it lasts."""
+        """Split words into operators; a word is fetched within the six cycles the one before it lasts."""
         word = Signal(STREAM_WORD_BITS, reset_less=True)
         word_valid, take = Signal(), Signal()
         index = Signal(range(OPERATORS_PER_WORD))

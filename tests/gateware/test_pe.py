@@ -6,17 +6,19 @@ import dataclasses
 
 import numpy as np
 import pytest
+from dsp48e2 import Dsp48e2
 from pe_bench import Bench
 from pe_streams import Shape, random_layer
 
 from espalier.arch.config import load_config
+from espalier_hw import lanes
 from espalier_hw.pe import PE
 from espalier_hw.pe_model import drain_model, model
 
 TINY = load_config("tiny")
 
 
-def run(shapes, config=TINY, seed=1, **options):
+def run(shapes, config=TINY, seed=1, primitives="behavioural", **options):
     """Run layers on a PE, check everything that does not depend on time; returns the bench."""
     rng = np.random.default_rng(seed)
     stream, layers = [], []
@@ -25,7 +27,7 @@ def run(shapes, config=TINY, seed=1, **options):
         stream += words
         layers.append(layer)
     filters = [shape.filters if shape.tiles else 0 for shape in shapes]
-    bench = Bench(config, PE(config), stream, layers, filters, seed, **options).run()
+    bench = Bench(config, PE(config, primitives), stream, layers, filters, seed, **options).run()
     expected = [drain_model(config, row) for sums in model(config, stream, layers) for row in sums]
     assert bench.drained == expected
     assert bench.events["release"] == sum(layer.sets * layer.blocks for layer in layers)
@@ -104,9 +106,7 @@ def test_one_operator_a_cycle(filters, passes, blocks, run_length):
     """Nothing stalls: no gap between operators over loop ends, blocks, sets and tiles."""
     # The first case is the smallest loop, one word; blocks last longer than their words take to arrive.
     length = run_length or 6 // filters
-    shape = Shape(
-        filters, passes, tiles=12, blocks=blocks, last_words=2, run_length=length, shortest=length
-    )
+    shape = Shape(filters, passes, tiles=12, blocks=blocks, last_words=2, run_length=length, shortest=length)
     config = dataclasses.replace(TINY, ring_words=64, accumulators=32)
     bench = run([shape], config, write_gap=0, drain_gap=0)
     first = bench.issue_cycles[0]
@@ -122,3 +122,13 @@ def test_waits_are_counted():
     assert blocked["accumulators_full"] > 100
     assert starved["operator_issued"] == blocked["operator_issued"]
     assert starved["null_issued"] == blocked["null_issued"] > 0
+
+
+def test_vendor_primitives(monkeypatch):
+    """A whole PE on DSP slices and added products gives the same sums in the same cycles."""
+    shapes = [Shape(filters=3, passes=2, blocks=3, last_words=5), Shape(filters=1), Shape(filters=8)]
+    plain = run(shapes)
+    monkeypatch.setattr(lanes, "Instance", Dsp48e2)
+    vendor = run(shapes, primitives="xilinx")
+    assert vendor.issue_cycles == plain.issue_cycles
+    assert vendor.cycle == plain.cycle

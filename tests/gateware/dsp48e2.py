@@ -1,0 +1,99 @@
+"""The part of a DSP48E2 (UG579) that the lanes use, in Amaranth, in place of the vendor's primitive."""
+
+from __future__ import annotations
+
+from amaranth.hdl import ClockSignal, Elaboratable, Module, Mux, Signal, Value, signed
+
+WIDTHS = {"A": 30, "B": 18, "C": 48, "OPMODE": 9, "ALUMODE": 4, "INMODE": 5, "CARRYINSEL": 3}
+
+
+class Dsp48e2(Elaboratable):
+    """Takes what `Instance` takes; ports that are not connected read as zero."""
+
+    def __init__(self, kind, **arguments):
+        assert kind == "DSP48E2"
+        self.attributes = {k[2:]: v for k, v in arguments.items() if k.startswith("p_")}
+        self.inputs = {k[2:]: v for k, v in arguments.items() if k.startswith("i_")}
+        self.outputs = {k[2:]: v for k, v in arguments.items() if k.startswith("o_")}
+
+    def _input(self, m, name):
+        width = WIDTHS.get(name, 1)
+        port = Signal(width, name=name)
+        value = Value.cast(self.inputs.get(name, 0))
+        assert name not in self.inputs or isinstance(self.inputs[name], int) or len(value) == width, name
+        m.d.comb += port.eq(value)
+        return port
+
+    def _register(self, m, name, value, enable, reset, stages):
+        """`stages` registers (0 or 1) with clock enable and a synchronous reset that wins over it."""
+        if stages == 0:
+            return value
+        assert stages == 1
+        register = Signal(value.shape(), name=f"{name}_register", reset_less=True)
+        clear, load = self._input(m, reset), self._input(m, enable)
+        with m.If(clear):
+            m.d.sync += register.eq(0)
+        with m.Elif(load):
+            m.d.sync += register.eq(value)
+        return register
+
+    def elaborate(self, platform):
+        m = Module()
+        attributes = self.attributes
+        assert isinstance(self.inputs["CLK"], ClockSignal)
+        for name, value in (
+            ("USE_MULT", "MULTIPLY"),
+            ("USE_SIMD", "ONE48"),
+            ("A_INPUT", "DIRECT"),
+            ("B_INPUT", "DIRECT"),
+            ("AMULTSEL", "A"),
+            ("BMULTSEL", "B"),
+        ):
+            assert attributes[name] == value
+        # One register stage: A2 and B2, whichever INMODE says about A1 and B1.
+        assert attributes["ACASCREG"] == attributes["AREG"] == 1
+        assert attributes["BCASCREG"] == attributes["BREG"] == 1
+        a = self._register(m, "A", self._input(m, "A")[:27].as_signed(), "CEA2", "RSTA", attributes["AREG"])
+        b = self._register(m, "B", self._input(m, "B").as_signed(), "CEB2", "RSTB", attributes["BREG"])
+        c = self._register(m, "C", self._input(m, "C"), "CEC", "RSTC", attributes["CREG"])
+        opmode = self._register(
+            m, "OPMODE", self._input(m, "OPMODE"), "CECTRL", "RSTCTRL", attributes["OPMODEREG"]
+        )
+        inmode = self._input(m, "INMODE")
+        product = Signal(signed(45))
+        # INMODE[1] replaces A by zero.
+        m.d.comb += product.eq(Mux(inmode[1], 0, a * b))
+        product = self._register(m, "M", product, "CEM", "RSTM", attributes["MREG"])
+        p = Signal(48, reset_less=True)
+        addend = Signal(48)
+        w, x, y, z = (Signal(48, name=name) for name in "wxyz")
+        with m.Switch(opmode[7:9]):
+            with m.Case(0b00):
+                m.d.comb += w.eq(0)
+            with m.Case(0b01):
+                m.d.comb += w.eq(p)
+            with m.Case(0b11):
+                m.d.comb += w.eq(c)
+        # X and Y are the two partial products of M, which make sense only together.
+        with m.Switch(opmode[0:4]):
+            with m.Case(0b0101):
+                m.d.comb += x.eq(product)
+            with m.Case(0b0010):
+                m.d.comb += x.eq(p)
+            with m.Case(0b1100):
+                m.d.comb += y.eq(c)
+        with m.Switch(opmode[4:7]):
+            with m.Case(0b010):
+                m.d.comb += z.eq(p)
+            with m.Case(0b011):
+                m.d.comb += z.eq(c)
+        alumode = self._input(m, "ALUMODE")
+        m.d.comb += addend.eq(w + x + y + self._input(m, "CARRYIN"))
+        assert attributes["PREG"] == 1
+        clear, load = self._input(m, "RSTP"), self._input(m, "CEP")
+        with m.If(clear):
+            m.d.sync += p.eq(0)
+        with m.Elif(load):
+            m.d.sync += p.eq(Mux(alumode == 0b0011, z - addend, z + addend))
+        m.d.comb += self.outputs["P"].eq(p)
+        return m
