@@ -22,6 +22,8 @@ Bytes = npt.NDArray[np.uint8]
 
 # ImageNet networks see the centre of a picture whose short side is 256 for every 224 that they see.
 IMAGENET_SHORT_SIDE, IMAGENET_CROP = 256, 224
+# CIFAR networks learn from pictures of this side, enlarged or not: sharper ones would be strange to them.
+CIFAR_SIDE = 32
 RULES = ("imagenet", "cifar", "crop")
 
 
@@ -46,8 +48,9 @@ class Preprocessing:
     """How pictures become the input tensor of one network.
 
     size: (height, width) of the picture the network was trained for. rule: "imagenet" (short side resized,
-    centre crop), "cifar" (resized to `size` whatever the proportions) or "crop" (centre crop, resized only
-    if too small). mean, std: one number per colour, of values 0..1. factor: of space-to-depth.
+    centre crop), "cifar" (reduced to 32x32 whatever the proportions, then enlarged to `size`) or "crop"
+    (centre crop, resized only if too small). mean, std: one number per colour, of values 0..1. factor: of
+    space-to-depth.
     """
 
     size: tuple[int, int]
@@ -172,6 +175,7 @@ def resize_picture(picture: Image.Image, size: tuple[int, int], rule: str) -> By
     """Resize and crop to (height, width) by one of `RULES`, bilinearly: uint8[height, width, colours]."""
     height, width = size
     if rule == "cifar":
+        picture = picture.resize((CIFAR_SIDE, CIFAR_SIDE), Image.Resampling.BILINEAR)
         box = (0.0, 0.0, float(picture.width), float(picture.height))
     else:
         cover = max(height / picture.height, width / picture.width)

@@ -1,0 +1,520 @@
+"""ONNX import: networks of every supported operator against ONNX's own reference evaluator."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from espalier.errors import ModelFileError, UnsupportedModelError
+from espalier.frontend import load_onnx
+from espalier.ir.float_graph import FloatConv, FloatPool
+from espalier.ir.geometry import node_output_shape
+from espalier.numerics import float_run
+
+
+class Net:
+    """A small ONNX network under construction; `last` is the name of the newest tensor."""
+
+    def __init__(self, shape=(1, 3, 9, 9), opset=17, seed=0):
+        self.shape, self.opset = shape, opset
+        self.rng = np.random.default_rng(seed)
+        self.nodes, self.constants, self.last = [], [], "x"
+
+    def const(self, array, dtype=np.float32):
+        name = f"k{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(array, dtype), name))
+        return name
+
+    def random(self, *shape):
+        return self.const(self.rng.normal(size=shape) * 0.5)
+
+    def add(self, op, *inputs, first=None, outputs=1, **attributes):
+        index = len(self.nodes)
+        names = [f"t{index}"] + [f"t{index}_{i}" for i in range(1, outputs)]
+        self.nodes.append(
+            helper.make_node(op, [first or self.last, *inputs], names, name=f"n{index}", **attributes)
+        )
+        self.last = names[0]
+        return self.last
+
+    def conv(self, channels, filters, kernel=(3, 3), first=None, bias=True, **attributes):
+        inputs = [self.random(filters, channels, *kernel)] + ([self.random(filters)] if bias else [])
+        return self.add("Conv", *inputs, first=first, **attributes)
+
+    def norm(self, channels, **attributes):
+        variance = self.const(self.rng.uniform(0.5, 2, channels))
+        parameters = [self.random(channels), self.random(channels), self.random(channels), variance]
+        return self.add("BatchNormalization", *parameters, **attributes)
+
+    def model(self, outputs=None):
+        source = helper.make_tensor_value_info("x", TensorProto.FLOAT, self.shape)
+        targets = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs or [self.last]]
+        graph = helper.make_graph(self.nodes, "net", [source], targets, self.constants)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
+        model.ir_version = 8
+        return model
+
+    def save(self, path, **arguments):
+        onnx.save(self.model(**arguments), path)
+        return path
+
+
+def check(net, tmp_path, pictures=2, nodes=None, reference=None):
+    """Import and compare with the reference evaluator (of `reference`, if given); returns the float graph."""
+    graph = load_onnx(net.save(tmp_path / "net.onnx"))
+    shape = graph.shapes[graph.input]
+    x = net.rng.normal(size=(pictures, *shape)).astype(np.float32)
+    values = float_run(graph, x, set(graph.shapes))
+    evaluator = ReferenceEvaluator((reference or net).model())
+    for picture, output in zip(x, values[graph.output], strict=True):
+        expected = evaluator.run(None, {"x": picture[None]})[0]
+        assert output.size == expected.size
+        np.testing.assert_allclose(output.reshape(-1), expected.reshape(-1), rtol=1e-3, atol=1e-4)
+    seen = {graph.input}
+    for node in graph.nodes:
+        assert node.input in seen
+        assert graph.shapes[node.output] == node_output_shape(node, graph.shapes[node.input])
+        if isinstance(node, FloatConv) and node.residual is not None:
+            assert node.residual in seen
+            assert graph.shapes[node.residual] == graph.shapes[node.output]
+        seen.add(node.output)
+    assert seen == set(graph.shapes)
+    if nodes is not None:
+        assert len(graph.nodes) == nodes
+    return graph
+
+
+def explicit_pads(mode, size, kernel, stride, dilation):
+    """Padding that `auto_pad` stands for: top, left, bottom, right."""
+    if mode == "VALID":
+        return [0, 0, 0, 0]
+    pads = [0, 0, 0, 0]
+    for axis in range(2):
+        outputs = -(-size[axis] // stride)
+        total = max(0, (outputs - 1) * stride + (kernel[axis] - 1) * dilation + 1 - size[axis])
+        smaller, larger = total // 2, total - total // 2
+        first = smaller if mode == "SAME_UPPER" else larger
+        pads[axis], pads[axis + 2] = first, total - first
+    return pads
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_conv_geometry(data, tmp_path_factory):
+    kernel = [data.draw(st.integers(1, 4)) for _ in range(2)]
+    dilation, stride = data.draw(st.integers(1, 2)), data.draw(st.integers(1, 2))
+    size = [(k - 1) * dilation + 1 + data.draw(st.integers(0, 6)) for k in kernel]
+    attributes = {"strides": [stride] * 2, "dilations": [dilation] * 2, "kernel_shape": kernel}
+    mode = data.draw(st.sampled_from(["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"]))
+    if mode == "NOTSET":
+        padding = {"pads": [data.draw(st.integers(0, 3)) for _ in range(4)]}
+    else:  # the evaluator gets explicit padding: it does not resolve every mode rightly
+        padding = {"pads": explicit_pads(mode, size, kernel, stride, dilation)}
+    seed = data.draw(st.integers(0, 1000))
+    net, reference = Net((1, 2, *size), seed=seed), Net((1, 2, *size), seed=seed)
+    net.conv(2, 3, kernel, **attributes, **(padding if mode == "NOTSET" else {"auto_pad": mode}))
+    reference.conv(2, 3, kernel, **attributes, **padding)
+    check(net, tmp_path_factory.mktemp("conv"), nodes=1, reference=reference)
+
+
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+def test_same_padding_with_dilation(mode, tmp_path):
+    net = Net()
+    net.conv(3, 2, (3, 3), auto_pad=mode, dilations=[2, 2])
+    graph = load_onnx(net.save(tmp_path / "net.onnx"))
+    assert graph.nodes[0].pads == (2, 2, 2, 2)
+
+
+def reference_pool(x, kind, kernel, stride, pads, ceil):
+    """Pooling window by window: [C, H, W]; a window must start inside the map or the padding before it."""
+    fill = -np.inf if kind == "MaxPool" else 0.0
+    size = x.shape[1:]
+    whole = np.full((x.shape[0], *(s + 2 * k + 8 for s, k in zip(size, kernel, strict=True))), fill)
+    whole[:, pads[0] : pads[0] + size[0], pads[1] : pads[1] + size[1]] = x
+    counts = []
+    for axis in range(2):
+        extent = size[axis] + pads[axis] + pads[axis + 2] - kernel[axis]
+        count = (-(-extent // stride) if ceil else extent // stride) + 1
+        if (count - 1) * stride >= size[axis] + pads[axis]:
+            count -= 1
+        counts.append(count)
+    out = np.zeros((x.shape[0], *counts))
+    for r, c in itertools.product(*map(range, counts)):
+        window = whole[:, r * stride : r * stride + kernel[0], c * stride : c * stride + kernel[1]]
+        out[:, r, c] = window.max(axis=(1, 2)) if kind == "MaxPool" else window.mean(axis=(1, 2))
+    return out
+
+
+@settings(max_examples=80, deadline=None)
+@given(data=st.data())
+def test_pool_geometry(data, tmp_path_factory):
+    kind = data.draw(st.sampled_from(["MaxPool", "AveragePool"]))
+    kernel = [data.draw(st.integers(2, 4)) for _ in range(2)]
+    stride = data.draw(st.integers(1, 2))
+    size = [k + data.draw(st.integers(1, 6)) for k in kernel]
+    pads = [data.draw(st.integers(0, k - 1)) for k in kernel * 2]
+    ceil = data.draw(st.booleans()) if kind == "MaxPool" else False
+    attributes = {"count_include_pad": 1} if kind == "AveragePool" else {}
+    net = Net((1, 2, *size))
+    net.add(kind, kernel_shape=kernel, strides=[stride] * 2, pads=pads, ceil_mode=int(ceil), **attributes)
+    graph = load_onnx(net.save(tmp_path_factory.mktemp("pool") / "net.onnx"))
+    x = net.rng.normal(size=(1, 2, *size)).astype(np.float32)
+    expected = reference_pool(x[0], kind, kernel, stride, pads, ceil)
+    np.testing.assert_allclose(float_run(graph, x)["t0"][0], expected, rtol=1e-4, atol=1e-5)
+    assert graph.shapes["t0"] == expected.shape
+
+
+def block(net, source, channels, filters, stride, norm=False):
+    """A residual block, with a shortcut convolution where shapes change."""
+    net.conv(channels, filters, first=source, pads=[1] * 4, strides=[stride] * 2)
+    if norm:
+        net.norm(filters)
+    net.add("Relu")
+    main = net.conv(filters, filters, pads=[1] * 4)
+    main = net.norm(filters) if norm else main
+    short = source
+    if stride == 2 or channels != filters:
+        short = net.conv(channels, filters, (1, 1), first=source, strides=[stride] * 2)
+        short = net.norm(filters) if norm else short
+    net.add("Add", short, first=main)
+    return net.add("Relu")
+
+
+@pytest.mark.parametrize("opset", [7, 9, 12, 13, 17, 21])
+def test_residual_network(tmp_path, opset):
+    net = Net(("N", 3, 16, 16), opset)
+    net.conv(3, 4, pads=[1] * 4, bias=False)
+    net.norm(4)
+    net.add("Relu")
+    first = net.add("MaxPool", kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    block(net, block(net, first, 4, 4, 1, norm=True), 4, 6, 2, norm=True)
+    net.add("GlobalAveragePool")
+    net.add("Flatten")
+    net.add("Gemm", net.random(10, 6), net.random(10), transB=1)
+    net.add("Softmax", axis=1)
+    source = net.save(tmp_path / "net.onnx")
+    graph = load_onnx(source)
+    assert [type(n).__name__[5:] for n in graph.nodes] == ["Conv", "Pool", *["Conv"] * 5, "Pool", "Conv"]
+    assert sum(n.residual is not None for n in graph.nodes if isinstance(n, FloatConv)) == 2
+    # The shortcut convolution runs first, the 3x3 convolution takes the sum.
+    assert all(n.weights.shape[2] == 3 for n in graph.nodes if isinstance(n, FloatConv) and n.residual)
+    assert "left out" in graph.metadata["notes"][0]
+    x = net.rng.normal(size=(3, 3, 16, 16)).astype(np.float32)
+    scores = float_run(graph, x)[graph.output][:, :, 0, 0]
+    # The evaluator's batch normalisation of old opsets uses the statistics of the batch, wrongly.
+    net.opset = max(opset, 17)
+    expected = ReferenceEvaluator(net.model()).run(None, {"x": x})[0]
+    shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(shifted / shifted.sum(axis=1, keepdims=True), expected, rtol=1e-3, atol=1e-5)
+
+
+def test_norm_where_it_cannot_be_folded(tmp_path):
+    net = Net((1, 3, 6, 6))
+    net.norm(3)  # on the picture
+    first = net.conv(3, 4)
+    net.norm(4)  # its input is read again below
+    net.add("Relu")
+    net.add("Add", first)
+    graph = check(net, tmp_path, nodes=4)
+    assert graph.nodes[0].weights.shape == (3, 3, 1, 1)
+    assert graph.nodes[2].relu
+
+
+def test_two_norms_in_a_row_and_constants_per_channel(tmp_path):
+    net = Net((1, 3, 5, 5))
+    net.add("Sub", net.random(1, 3, 1, 1))
+    net.add("Div", net.const([[[2.0]], [[3.0]], [[0.5]]]))
+    net.conv(3, 4, bias=False)
+    net.norm(4)
+    net.norm(4)
+    net.add("Mul", net.const(0.7))
+    net.add("Add", net.random(4, 1, 1))
+    constant = net.random(4, 1, 1)
+    net.add("Sub", net.last, first=constant)
+    check(net, tmp_path, nodes=2)
+
+
+def test_activations_without_a_place_of_their_own(tmp_path):
+    net = Net((1, 3, 6, 6))
+    net.add("Relu")  # on the picture
+    first = net.conv(3, 3, pads=[1] * 4)
+    net.add("Relu")
+    net.add("Clip", net.const(0.0))  # twice in a row
+    net.add("Add", first)
+    net.add("MaxPool", kernel_shape=[2, 2])
+    net.add("Relu")
+    graph = check(net, tmp_path, nodes=5)
+    assert isinstance(graph.nodes[-1], FloatPool)
+    assert graph.nodes[-1].relu
+
+
+def test_sums_without_a_convolution(tmp_path):
+    net = Net((1, 3, 6, 6))
+    net.add("Add", "x")  # doubles the picture
+    pooled = net.add("AveragePool", kernel_shape=[2, 2], strides=[2, 2])
+    other = net.add("MaxPool", first="t0", kernel_shape=[2, 2], strides=[2, 2])
+    net.add("Add", pooled, first=other)
+    third = net.conv(3, 3, (1, 1))
+    net.add("Add", pooled, first=third)
+    net.add("Add", other)
+    net.add("Add", net.last)
+    check(net, tmp_path)
+
+
+@pytest.mark.parametrize("opset", [11, 13, 18])
+@pytest.mark.parametrize("keep", [0, 1])
+def test_means_and_views(tmp_path, opset, keep):
+    net = Net((1, 4, 3, 3), opset)
+    if opset >= 18:
+        net.add("ReduceMean", net.const([2, 3], np.int64), keepdims=keep)
+    else:
+        net.add("ReduceMean", axes=[-1, -2], keepdims=keep)
+    if keep:
+        if opset >= 13:
+            net.add("Squeeze", net.const([2, 3], np.int64))
+        else:
+            net.add("Squeeze", axes=[2, 3])
+    net.add("Identity")
+    net.add("Dropout")
+    net.add("MatMul", net.random(4, 5))
+    net.add("Add", net.random(5))
+    net.add("Relu")
+    if opset >= 13:
+        net.add("Unsqueeze", net.const([2, 3], np.int64))
+        net.conv(5, 2, (1, 1))
+    check(net, tmp_path)
+
+
+def test_flatten_of_a_map_is_a_convolution_with_its_kernel(tmp_path):
+    net = Net((1, 3, 6, 4))
+    net.add("AveragePool", kernel_shape=[2, 2], strides=[2, 2])
+    net.add("Reshape", net.const([0, -1], np.int64))
+    net.add("Gemm", net.random(18, 7), net.random(1, 7), alpha=0.5, beta=2.0)
+    net.add("Relu")
+    net.add("Gemm", net.random(7, 4))
+    graph = check(net, tmp_path, nodes=3)
+    assert graph.nodes[1].weights.shape == (7, 3, 3, 2)
+
+
+def test_computed_shapes_are_constants(tmp_path):
+    """What older exporters write for `x.view(x.size(0), -1)`, and weights computed from constants."""
+    net = Net(("batch", 2, 4, 4))
+    kernel = net.random(3, 3, 2, 5)
+    net.nodes.append(helper.make_node("Transpose", [kernel], ["w"], perm=[3, 2, 0, 1]))
+    net.last = "x"
+    net.add("Conv", "w")
+    features = net.last
+    net.add("Shape")
+    net.add("Gather", net.const(0, np.int64), axis=0)
+    net.add("Unsqueeze", net.const([0], np.int64))
+    rest = net.const([-1], np.int64)
+    net.nodes.append(helper.make_node("Concat", [net.last, rest], ["target"], axis=0))
+    net.last = features
+    net.add("Reshape", "target")
+    net.add("Gemm", net.random(20, 3))
+    check(net, tmp_path, nodes=2)
+
+
+def test_average_over_the_whole_map_is_global(tmp_path):
+    net = Net((1, 3, 8, 8))
+    net.add("AveragePool", kernel_shape=[8, 8], strides=[8, 8])
+    graph = check(net, tmp_path, nodes=1)
+    assert graph.nodes[0].kind == "global"
+
+
+def test_stride_of_a_single_position_means_nothing(tmp_path):
+    net = Net((1, 3, 5, 5))
+    net.conv(3, 4, (5, 5), strides=[5, 5])
+    net.add("GlobalMaxPool")
+    graph = check(net, tmp_path, nodes=2)
+    assert graph.nodes[0].stride == 1
+
+
+def test_unused_nodes_do_not_matter(tmp_path):
+    net = Net()
+    first = net.conv(3, 2)
+    net.add("Sigmoid")
+    net.last = first
+    check(net, tmp_path, nodes=1)
+
+
+def refuse_all(net, tmp_path, *texts, **arguments):
+    with pytest.raises(UnsupportedModelError) as caught:
+        load_onnx(net.save(tmp_path / "net.onnx", **arguments))
+    for text in texts:
+        assert text in str(caught.value)
+    return str(caught.value)
+
+
+def test_all_offending_nodes_are_named_at_once(tmp_path):
+    net = Net((1, 4, 8, 8))
+    net.add("LeakyRelu")
+    net.conv(4, 4, pads=[1] * 4)  # behind a refused node: not judged
+    net.add("Sigmoid")
+    net.conv(2, 4, first="x", group=2)
+    net.add("AveragePool", first="x", kernel_shape=[3, 3], pads=[1] * 4)
+    for name in ("t2", "t3"):
+        net.add("Add", name)
+    text = refuse_all(
+        net,
+        tmp_path,
+        "4 nodes",
+        "n0 (LeakyRelu): operator is not supported",
+        "n2 (Sigmoid)",
+        "n3 (Conv): 2 groups; supported is 1",
+        "n4 (AveragePool): padding does not count",
+        "Supported operators: Add, AveragePool",
+    )
+    assert "n1" not in text
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (lambda n: n.conv(3, 2, (9, 9)), "kernel 9x9"),
+        (lambda n: n.conv(3, 2, strides=[3, 3]), "stride 3x3"),
+        (lambda n: n.conv(3, 2, strides=[1, 2]), "stride 1x2"),
+        (lambda n: n.conv(3, 2, dilations=[1, 2]), "dilation 1x2"),
+        (lambda n: n.conv(3, 2, dilations=[9, 9]), "exceeds the map 12x12"),
+        (lambda n: n.conv(4, 2), "do not fit an input of 3 channels"),
+        (lambda n: n.conv(3, 2, pads=[-1, 0, 0, 0]), "not negative"),
+        (lambda n: n.add("Conv", "x"), "must be a constant"),
+        (lambda n: n.add("Clip", n.const(0.0), n.const(6.0)), "limits 0 to 6"),
+        (lambda n: n.add("Clip"), "limits -inf to inf"),
+        (lambda n: n.add("Mul", "x"), "combines two maps"),
+        (lambda n: n.add("Mul", n.random(12, 12)), "not one number per channel"),
+        (lambda n: n.add("Div", "x", first=n.const(1.0)), "divides a constant"),
+        (lambda n: n.add("Div", n.const(0.0)), "not finite"),
+        (lambda n: n.add("ReduceMean", axes=[2]), "axes [2]"),
+        (lambda n: n.add("ReduceMean"), "axes all"),
+        (lambda n: n.add("Gemm", n.random(3, 4)), "put a Flatten before it"),
+        (lambda n: n.add("Transpose", perm=[0, 2, 3, 1]), "N x C x H x W"),
+        (lambda n: n.add("Reshape", n.const([3, 144], np.int64)), "supported is a vector"),
+        (lambda n: n.add("Flatten", axis=2), "axis 2"),
+        (lambda n: n.add("MaxPool", kernel_shape=[2, 2], dilations=[2, 2]), "dilation 2"),
+        (lambda n: n.add("MaxPool", kernel_shape=[2, 2, 2]), "3 spatial dimensions"),
+        (lambda n: n.add("MaxPool", kernel_shape=[2, 2], pads=[2, 2, 2, 2]), "not smaller than the kernel"),
+        (
+            lambda n: n.add("AveragePool", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
+            "ceil_mode",
+        ),
+        (lambda n: n.norm(3, training_mode=1), "training mode"),
+        (lambda n: n.norm(4), "do not fit 3 channels"),
+        (lambda n: (n.add("Flatten"), n.norm(432)), "no channels of its own"),
+        (lambda n: (n.add("Flatten"), n.add("Gemm", n.random(5, 2))), "do not fit an input of 432"),
+        (lambda n: (n.add("Softmax", axis=1), n.add("Relu")), "it follows a Softmax"),
+        (lambda n: n.add("Softmax", axis=3), "axis of the channels"),
+        (lambda n: (n.conv(3, 3), n.add("Add", "x")), "supported are equal shapes"),
+        (lambda n: n.add("Cast", to=TensorProto.INT64), "not floating point"),
+        (lambda n: n.add("Special", domain="com.example"), "of domain 'com.example'"),
+    ],
+)
+def test_refusals_say_why(build, reason, tmp_path):
+    net = Net((1, 3, 12, 12))
+    build(net)
+    refuse_all(net, tmp_path, reason)
+
+
+@pytest.mark.parametrize(
+    ("shape", "reason"),
+    [
+        ((1, 3, "H", "W"), "1 x 3 x H x W: channels, height and width must be fixed"),
+        ((4, 3, 8, 8), "batch size 1"),
+        ((1, 3, 8), "supported is 1 x channels x height x width"),
+    ],
+)
+def test_open_sizes_are_refused(shape, reason, tmp_path):
+    net = Net(shape)
+    net.conv(3, 2)
+    refuse_all(net, tmp_path, reason)
+
+
+def test_several_outputs_and_unknown_opsets_are_refused(tmp_path):
+    net = Net()
+    first = net.conv(3, 2)
+    net.add("Relu")
+    refuse_all(net, tmp_path, "2 outputs (t0, t1)", outputs=[first, "t1"])
+    for opset in (6, 99):
+        net = Net(opset=opset)
+        net.conv(3, 2)
+        refuse_all(net, tmp_path, f"opset {opset}")
+
+
+def test_output_without_the_picture_is_refused(tmp_path):
+    net = Net()
+    net.add("Relu", first=net.random(1, 3))
+    refuse_all(net, tmp_path, "does not depend on the picture")
+
+
+@pytest.mark.parametrize("content", [b"", b"hello, world", b"\x08\x08", b"\x89PNG\r\n" + bytes(100)])
+def test_files_that_are_no_networks(content, tmp_path):
+    (tmp_path / "net.onnx").write_bytes(content)
+    with pytest.raises(ModelFileError, match="no ONNX file"):
+        load_onnx(tmp_path / "net.onnx")
+
+
+def test_missing_files(tmp_path):
+    with pytest.raises(ModelFileError, match="No such file"):
+        load_onnx(tmp_path / "absent.onnx")
+
+
+def test_truncated_and_damaged_files_give_clear_errors(tmp_path):
+    net = Net()
+    net.conv(3, 2)
+    net.add("GlobalAveragePool")
+    net.add("Flatten")
+    net.add("Gemm", net.random(2, 2))
+    path = net.save(tmp_path / "net.onnx")
+    sound = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for length in range(0, len(sound) - 1, 7):
+        path.write_bytes(sound[:length])
+        with pytest.raises((ModelFileError, UnsupportedModelError)):
+            load_onnx(path)
+    for position in rng.integers(0, len(sound), 400):
+        damaged = bytearray(sound)
+        damaged[position] ^= 1 << int(rng.integers(8))
+        path.write_bytes(bytes(damaged))
+        try:
+            load_onnx(path)
+        except (ModelFileError, UnsupportedModelError) as error:
+            assert str(error)
+
+
+def test_missing_weights_beside_the_network(tmp_path):
+    net = Net((1, 3, 9, 9))
+    net.conv(3, 200)
+    model = net.model()
+    onnx.save(model, tmp_path / "net.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    assert load_onnx(tmp_path / "net.onnx").nodes[0].weights.shape == (200, 3, 3, 3)
+    content = (tmp_path / "w.bin").read_bytes()
+    (tmp_path / "w.bin").write_bytes(content[:1000])
+    with pytest.raises(ModelFileError, match="k0"):
+        load_onnx(tmp_path / "net.onnx")
+    (tmp_path / "w.bin").unlink()
+    with pytest.raises(ModelFileError, match=r"'w\.bin', which is missing"):
+        load_onnx(tmp_path / "net.onnx")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_weights_that_are_not_finite(value, tmp_path):
+    net = Net()
+    net.add("Conv", net.const(np.full((2, 3, 3, 3), value)))
+    with pytest.raises(ModelFileError, match="initialiser k0 holds NaN or infinity in 54 of 54 places"):
+        load_onnx(net.save(tmp_path / "net.onnx"))
+
+
+def test_half_precision_weights(tmp_path):
+    net = Net((1, 3, 5, 5))
+    half = net.const(net.rng.normal(size=(2, 3, 3, 3)), np.float16)
+    net.nodes.append(helper.make_node("Cast", [half], ["w"], to=TensorProto.FLOAT))
+    net.last = "x"
+    net.add("Conv", "w")
+    check(net, tmp_path, nodes=1)
