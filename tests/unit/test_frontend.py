@@ -303,9 +303,10 @@ def test_flatten_of_a_map_is_a_convolution_with_its_kernel(tmp_path):
     assert graph.nodes[1].weights.shape == (7, 3, 3, 2)
 
 
-def test_computed_shapes_are_constants(tmp_path):
+@pytest.mark.parametrize("opset", [11, 13, 18])
+def test_computed_shapes_are_constants(opset, tmp_path):
     """What older exporters write for `x.view(x.size(0), -1)`, and weights computed from constants."""
-    net = Net(("batch", 2, 4, 4))
+    net = Net(("batch", 2, 4, 4), opset)
     kernel = net.random(3, 3, 2, 5)
     net.nodes.append(helper.make_node("Transpose", [kernel], ["w"], perm=[3, 2, 0, 1]))
     net.last = "x"
@@ -313,13 +314,33 @@ def test_computed_shapes_are_constants(tmp_path):
     features = net.last
     net.add("Shape")
     net.add("Gather", net.const(0, np.int64), axis=0)
-    net.add("Unsqueeze", net.const([0], np.int64))
+    if opset < 13:
+        net.add("Unsqueeze", axes=[0])
+    else:
+        net.add("Unsqueeze", net.const([0], np.int64))
     rest = net.const([-1], np.int64)
     net.nodes.append(helper.make_node("Concat", [net.last, rest], ["target"], axis=0))
     net.last = features
     net.add("Reshape", "target")
     net.add("Gemm", net.random(20, 3))
     check(net, tmp_path, nodes=2)
+
+
+def test_padding_of_its_own_is_folded(tmp_path):
+    net = Net((1, 3, 9, 9))
+    sizes = net.const([0, 0, 1, 2, 0, 0, 3, 0], np.int64)
+    padded = net.add("Pad", sizes)
+    left = net.conv(3, 4, strides=[2, 2], pads=[0, 1, 0, 1])
+    right = net.add("MaxPool", first=padded, kernel_shape=[3, 3], strides=[2, 2])
+    right = net.conv(3, 4, (1, 1), first=right, pads=[0, 0, 0, 1])
+    net.add("Add", left)
+    net.add("Pad", net.const([0] * 8, np.int64))
+    net.add("Pad", sizes)
+    net.add("AveragePool", kernel_shape=[2, 2])
+    net.add("Pad", sizes)
+    net.add("Pad", sizes)
+    graph = check(net, tmp_path, nodes=7)
+    assert [n.pads for n in graph.nodes if n.stride == 2] == [(0, 0, 0, 0), (1, 3, 2, 0)]
 
 
 def test_average_over_the_whole_map_is_global(tmp_path):
@@ -405,6 +426,9 @@ def test_all_offending_nodes_are_named_at_once(tmp_path):
             lambda n: n.add("AveragePool", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
             "ceil_mode",
         ),
+        (lambda n: n.add("Pad", n.const([0] * 8, np.int64), mode="edge"), "mode edge"),
+        (lambda n: n.add("Pad", n.const([0, 1] * 4, np.int64)), "padding of height and width"),
+        (lambda n: n.add("Pad", n.const([0] * 8, np.int64), n.const(1.0)), "other than zero"),
         (lambda n: n.norm(3, training_mode=1), "training mode"),
         (lambda n: n.norm(4), "do not fit 3 channels"),
         (lambda n: (n.add("Flatten"), n.norm(432)), "no channels of its own"),

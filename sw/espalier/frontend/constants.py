@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
+from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from espalier.frontend.context import Context, refuse
@@ -26,6 +28,15 @@ def is_constant(context: Context, node: SourceNode) -> bool:
     return node.op not in _RANDOM and all(not name or name in context.constants for name in node.inputs)
 
 
+def _alone(context: Context, node: SourceNode) -> onnx.ModelProto:
+    """Make a network of one node: given the node alone, the evaluator ignores its opset."""
+    empty = onnx.TypeProto()
+    inputs = [helper.make_value_info(name, empty) for name in dict.fromkeys(node.inputs) if name]
+    outputs = [helper.make_value_info(name, empty) for name in node.outputs if name]
+    graph = helper.make_graph([node.proto], "constants", inputs, outputs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", context.opset)])
+
+
 def evaluate(context: Context, node: SourceNode) -> None:
     """Evaluate a node for which `is_constant` holds."""
     if node.op == "Shape" and node.inputs[0] in context.values:
@@ -38,10 +49,10 @@ def evaluate(context: Context, node: SourceNode) -> None:
         return
     feeds = {name: context.constants[name] for name in node.inputs if name}
     try:
-        results = ReferenceEvaluator(node.proto, opsets={"": context.opset}).run(None, feeds)
+        results = ReferenceEvaluator(_alone(context, node)).run(None, feeds)
     except Exception as error:  # the evaluator raises whatever its operators do
         refuse(f"its inputs are constants, but it cannot be evaluated ({type(error).__name__}: {error})")
-    for name, result in zip(node.outputs, results, strict=False):
+    for name, result in zip(filter(None, node.outputs), results, strict=False):
         array = np.asarray(result)
         if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
             refuse("its inputs are constants, but its result is not finite")

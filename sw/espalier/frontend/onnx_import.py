@@ -34,6 +34,7 @@ HANDLERS: dict[str, Handler] = {
     "MatMul": layers.matmul,
     "MaxPool": pooling.max_pool,
     "Mul": layers.arithmetic,
+    "Pad": reshaping.pad,
     "ReduceMean": pooling.reduce_mean,
     "Relu": layers.relu,
     "Reshape": reshaping.reshape,

@@ -10,6 +10,7 @@ import onnx
 
 from espalier.frontend.context import Context, Value, refuse
 from espalier.frontend.source import SourceNode
+from espalier.ir.imported_graph import Pad
 
 _FLOATS = (
     onnx.TensorProto.FLOAT,
@@ -125,6 +126,32 @@ def transpose(context: Context, node: SourceNode) -> None:
     if moved != sorted(moved) or [value.dimensions[axis] for axis in order] != list(value.dimensions):
         refuse(f"permutation {order}; export the network in the layout N x C x H x W")
     _view(context, node, value, value.vector)
+
+
+def pad(context: Context, node: SourceNode) -> None:
+    """Pad of height and width with zeros."""
+    value = context.feature_map(node)
+    given = node.attributes.get("pads")
+    if given is None:
+        constant = context.constant(node, 1)
+        given = [] if constant is None else constant.reshape(-1).tolist()
+    fill = context.constant(node, 2) if len(node.inputs) > 2 else node.attributes.get("value")
+    if node.attributes.get("mode", "constant") != "constant":
+        refuse(f"mode {node.attributes['mode']}; supported is constant")
+    if fill is not None and np.any(np.asarray(fill) != 0):
+        refuse("it fills with a number other than zero; supported is zero")
+    if len(node.inputs) > 3 and node.inputs[3]:
+        refuse("it names axes; supported is padding of all four, zero for batch and channels")
+    sizes = [int(size) for size in given]
+    if len(sizes) != 8 or min(sizes) < 0 or any(sizes[axis] for axis in (0, 1, 4, 5)):
+        refuse(f"padding {sizes}; supported is padding of height and width by numbers that are not negative")
+    if not any(sizes):
+        _view(context, node, value, vector=False)
+        return
+    pads = sizes[2], sizes[3], sizes[6], sizes[7]
+    channels, height, width = value.shape
+    new = Pad(context.name(node), value.tensor, node.outputs[0], pads)
+    context.emit(new, (channels, height + pads[0] + pads[2], width + pads[1] + pads[3]))
 
 
 def softmax(context: Context, node: SourceNode) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from espalier.ir.float_graph import FloatConv, FloatPool, Shape
+from espalier.ir.graph import Pads
 
 
 @dataclass
@@ -41,7 +42,17 @@ class Add:
     output: str
 
 
-ImportedNode = FloatConv | FloatPool | Affine | Relu | Add
+@dataclass
+class Pad:
+    """out = input surrounded by zeros."""
+
+    name: str
+    input: str
+    output: str
+    pads: Pads
+
+
+ImportedNode = FloatConv | FloatPool | Affine | Relu | Add | Pad
 
 
 @dataclass

@@ -8,6 +8,7 @@ from espalier.errors import InternalError
 from espalier.ir.float_graph import FloatConv, FloatGraph, FloatNode, FloatPool
 from espalier.ir.imported_graph import ImportedGraph
 from espalier.passes.fold_affine import fold_affine
+from espalier.passes.fold_pad import fold_pad
 from espalier.passes.fuse_add import fuse_add
 from espalier.passes.fuse_relu import fuse_relu
 from espalier.passes.remove_unused import remove_unused
@@ -16,6 +17,7 @@ from espalier.passes.remove_unused import remove_unused
 # Additions come before activations, which apply to the sum.
 PASSES: tuple[Callable[[ImportedGraph], None], ...] = (
     remove_unused,
+    fold_pad,
     fold_affine,
     fuse_add,
     fuse_relu,
