@@ -9,6 +9,9 @@ from amaranth.lib.wiring import In, Out
 from espalier_hw.arbitration import HoldingRegister, RoundRobin, select
 from espalier_hw.interfaces import TILE_ADDRESS, WINDOW_REQUEST
 
+# Tile counts of a map in which every tile lies: single tiles are never replaced by padding.
+ANY_TILE = 0xFFFF
+
 
 class ReadArbiter(wiring.Component):
     """One read a cycle: residual tiles (round robin), then tiles to store, then windows (round robin).
@@ -111,6 +114,7 @@ class ReadArbiter(wiring.Component):
         with m.If(tiles.output.valid):
             m.d.sync += [
                 request.centre.eq(tiles.output.payload),
+                Cat(request.tiles_y, request.tiles_x).eq(ANY_TILE),
                 residual_out.eq(Mux(is_store, 0, residual)),
                 store.eq(is_store),
             ]
