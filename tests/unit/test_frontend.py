@@ -340,7 +340,7 @@ def test_padding_of_its_own_is_folded(tmp_path):
     net.add("Pad", sizes)
     net.add("Pad", sizes)
     graph = check(net, tmp_path, nodes=7)
-    assert [n.pads for n in graph.nodes if n.stride == 2] == [(0, 0, 0, 0), (1, 3, 2, 0)]
+    assert [n.pads for n in graph.nodes if n.stride == 2] == [(0, 0, 0, 0), (1, 3, 3, 1)]
 
 
 def test_average_over_the_whole_map_is_global(tmp_path):
@@ -510,6 +510,31 @@ def test_truncated_and_damaged_files_give_clear_errors(tmp_path):
             load_onnx(path)
         except (ModelFileError, UnsupportedModelError) as error:
             assert str(error)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes", "message"),
+    [
+        ("Flatten", ["x"], {"axis": "one"}, "attribute axis of node n has type STRING instead of INT"),
+        ("Conv", ["x"], {}, "node n of type Conv has 1 inputs"),
+        ("Relu", ["nowhere"], {}, "reads nowhere, which nothing computes"),
+    ],
+)
+def test_nodes_against_the_standard(op, inputs, attributes, message, tmp_path):
+    net = Net()
+    net.nodes.append(helper.make_node(op, inputs, ["y"], name="n", **attributes))
+    net.last = "y"
+    with pytest.raises(ModelFileError, match=message):
+        load_onnx(net.save(tmp_path / "net.onnx"))
+
+
+def test_text_that_is_not_utf8(tmp_path):
+    path = Net(("batch_size", 3, 4, 4))
+    path.add("Relu")
+    path = path.save(tmp_path / "net.onnx")
+    path.write_bytes(path.read_bytes().replace(b"batch_size", b"batch\xffsize"))
+    with pytest.raises(ModelFileError, match="not UTF-8"):
+        load_onnx(path)
 
 
 def test_missing_weights_beside_the_network(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ def read_model(path: Path) -> onnx.ModelProto:
         raise ModelFileError(f"{path} is no ONNX file, or it is truncated or damaged ({error})") from error
     if not model.ir_version or not model.graph.node or not model.opset_import:
         raise ModelFileError(f"{path} is no ONNX file: it holds no network")
+    if not all(isinstance(text, str) for text in _texts(model)):
+        raise ModelFileError(f"{path} is damaged: a name in it is not UTF-8 text")
     if model.functions:
         model = _inline(model, path)
     version = opset(model)
@@ -45,6 +48,22 @@ def read_model(path: Path) -> onnx.ModelProto:
         )
     _load_external_data(model, path)
     return model
+
+
+def _texts(model: onnx.ModelProto) -> Iterator[object]:
+    """Yield the names in a model; protobuf delivers what is no valid text as bytes."""
+    graph = model.graph
+    yield graph.name
+    yield from (item.domain for item in model.opset_import)
+    for value in (*graph.input, *graph.output):
+        yield value.name
+        yield from (dimension.dim_param for dimension in value.type.tensor_type.shape.dim)
+    for tensor in _tensors(graph):
+        yield tensor.name
+        yield from (text for entry in tensor.external_data for text in (entry.key, entry.value))
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (item.name for item in node.attribute)
 
 
 def _inline(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:

@@ -62,7 +62,7 @@ def read_source(model: onnx.ModelProto, path: Path) -> Source:
                 f"network {path} has {len(values)} {kind} ({listed}); exactly one is supported"
             )
     output = graph.output[0].name
-    nodes = _needed(graph, {inputs[0].name, *names}, output, path)
+    nodes = _needed(model, {inputs[0].name, *names}, output, path)
     used = {name for node in nodes for name in node.inputs}
     constants = {t.name: to_array(t, t.name) for t in graph.initializer if t.name in used}
     return Source(
@@ -98,14 +98,15 @@ def _picture_shape(value: onnx.ValueInfoProto, path: Path) -> Shape:
     return channels, height, width
 
 
-def _needed(graph: onnx.GraphProto, known: set[str], output: str, path: Path) -> list[SourceNode]:
+def _needed(model: onnx.ModelProto, known: set[str], output: str, path: Path) -> list[SourceNode]:
     """Nodes the output depends on, in the order of the file (which ONNX requires to be executable)."""
+    graph, version = model.graph, opset(model)
     wanted, kept = {output}, []
     for index in reversed(range(len(graph.node))):
         proto = graph.node[index]
         if wanted.intersection(proto.output):
             wanted.update(name for name in proto.input if name)
-            kept.append(_node(proto, index))
+            kept.append(_node(proto, index, version, path))
     computed = set(known)
     for node in reversed(kept):
         for name in node.inputs:
@@ -119,7 +120,7 @@ def _needed(graph: onnx.GraphProto, known: set[str], output: str, path: Path) ->
     return kept[::-1]
 
 
-def _node(proto: onnx.NodeProto, index: int) -> SourceNode:
+def _node(proto: onnx.NodeProto, index: int, version: int, path: Path) -> SourceNode:
     outputs = tuple(proto.output)
     name = proto.name or next((text for text in outputs if text), f"{proto.op_type}_{index}")
     attributes: dict[str, Any] = {}
@@ -132,8 +133,31 @@ def _node(proto: onnx.NodeProto, index: int) -> SourceNode:
             attributes[item.name] = onnx.helper.get_attribute_value(item)
         else:
             attributes[item.name] = item
+    _check_against_standard(proto, name, version, path)
     domain = "" if proto.domain in DEFAULT_DOMAINS else proto.domain
     return SourceNode(proto, name, proto.op_type, domain, tuple(proto.input), outputs, attributes)
+
+
+def _check_against_standard(proto: onnx.NodeProto, name: str, version: int, path: Path) -> None:
+    """Refuse nodes without the inputs, or with other types of attributes, than ONNX says."""
+    if proto.domain not in DEFAULT_DOMAINS or not onnx.defs.has(proto.op_type):
+        return  # not known here either; refused later, together with all others
+    try:
+        schema = onnx.defs.get_schema(proto.op_type, version)
+    except onnx.defs.SchemaError:
+        return  # not in this version
+    if not schema.min_input <= len(proto.input) <= schema.max_input or not proto.output:
+        raise ModelFileError(
+            f"network {path} is damaged: node {name} of type {proto.op_type} has {len(proto.input)} inputs,"
+            f" {len(proto.output)} outputs"
+        )
+    for item in proto.attribute:
+        known = schema.attributes.get(item.name)
+        if known is not None and known.type.value != item.type:
+            raise ModelFileError(
+                f"network {path} is damaged: attribute {item.name} of node {name} has type"
+                f" {onnx.AttributeProto.AttributeType.Name(item.type)} instead of {known.type.name}"
+            )
 
 
 _PLAIN = (
