@@ -72,6 +72,9 @@ class Csr(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Serve writes and reads independently of each other, one of each at a time."""
         m = Module()
+        # Nothing may be accepted while the reset, which is registered, still holds.
+        self.awake = Signal()
+        m.d.sync += self.awake.eq(1)
         self._write(m)
         self._read(m)
         return m
@@ -81,8 +84,8 @@ class Csr(wiring.Component):
         address, data, strobe = Signal(ADDRESS_BITS), Signal(32), Signal(4)
         have_address, have_data, commit = Signal(), Signal(), Signal()
         m.d.comb += [
-            bus.awready.eq(~have_address),
-            bus.wready.eq(~have_data),
+            bus.awready.eq(self.awake & ~have_address),
+            bus.wready.eq(self.awake & ~have_data),
             commit.eq(have_address & have_data & ~bus.bvalid),
         ]
         with m.If(bus.awvalid & bus.awready):
@@ -113,11 +116,11 @@ class Csr(wiring.Component):
         busy, looked_up = Signal(), Signal()
         layers_end = COUNTER_BASE + self.config.max_layers * len(COUNTERS) * 4
         m.d.comb += [
-            bus.arready.eq(~busy),
+            bus.arready.eq(self.awake & ~busy),
             self.counter_address.eq(address[2:]),
         ]
         with m.If(~busy):
-            m.d.sync += [address.eq(bus.araddr), busy.eq(bus.arvalid), looked_up.eq(0)]
+            m.d.sync += [address.eq(bus.araddr), busy.eq(bus.arvalid & self.awake), looked_up.eq(0)]
         with m.Elif(~looked_up):
             m.d.sync += looked_up.eq(1)  # the counter memory reads in this cycle
         with m.Elif(~bus.rvalid):
