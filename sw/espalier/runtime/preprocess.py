@@ -145,6 +145,7 @@ def read_picture(path: str | Path, colours: int = 3) -> Image.Image:
         raise PictureError(f"no picture at {file}")
     try:
         with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # on damage that does not stop PIL
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(file) as opened:
                 opened.load()
