@@ -171,3 +171,28 @@ def test_evaluation_counts_pairs(graph, pictures):
     accuracy = evaluate(graph, integer, pictures, labels)
     assert accuracy.pictures == 24 and accuracy.float_top1 == 1.0
     assert accuracy.agreement == accuracy.integer_top1 > 0.8
+
+
+def test_relu_after_pooling_of_a_signed_tensor_is_kept(graph, pictures):
+    graph.nodes[0].relu = False
+    graph.nodes[1].relu = True
+    integer = compress(graph, pictures, dense(bits=8))
+    assert integer.tensors["stem"].zero_point > 0
+    assert integer.tensors["max"].zero_point == 0
+    assert relative_error(graph, integer, pictures) < 0.01
+
+
+@pytest.mark.parametrize("gain", [1e-5, 1e6])
+def test_activations_of_any_size_are_followed(graph, pictures, gain):
+    graph.nodes[0].weights *= np.float32(gain)
+    graph.nodes[0].bias *= np.float32(gain)
+    for name in ("first", "shortcut"):
+        node = next(node for node in graph.nodes if node.name == name)
+        node.weights /= np.float32(gain)
+    assert relative_error(graph, compress(graph, pictures, dense(bits=8)), pictures) < 0.01
+
+
+def test_a_network_that_overflows_is_refused(graph, pictures):
+    graph.nodes[0].weights *= np.float32(1e38)
+    with pytest.raises(UserError, match="overflows"), np.errstate(all="ignore"):
+        compress(graph, pictures, dense())

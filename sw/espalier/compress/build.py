@@ -19,6 +19,7 @@ from espalier.compress.calibrate import (
     LayerStatistics,
     RangeOptions,
     choose_range,
+    compact,
     quantise_maps,
     real_maps,
     sample,
@@ -156,6 +157,8 @@ def _check(graph: FloatGraph, options: CompressOptions) -> None:
             raise UserError(f"density of layer '{name}' is {density}: must be above 0 and at most 1")
     for bits in (options.bits, *options.layer_bits.values()):
         grid_of(bits)
+    if options.damping <= 0 or options.positions < 1 or options.chunk < 1:
+        raise UserError("damping must be above 0, positions and chunk at least 1")
     if options.prune_method not in ("admm", "magnitude"):
         raise UserError(f"pruning method '{options.prune_method}': choose admm or magnitude")
     for node in graph.nodes:
@@ -171,14 +174,14 @@ class _Compressor:
     def __init__(
         self,
         graph: FloatGraph,
-        stack: npt.NDArray[np.float16],
+        stack: npt.NDArray[np.floating[Any]],
         densities: dict[str, float],
         options: CompressOptions,
     ) -> None:
         self.graph, self.options, self.densities = graph, options, densities
         self.generator = np.random.default_rng(options.seed)
         self.count = stack.shape[1]
-        self.real: dict[str, npt.NDArray[np.float16]] = {graph.input: stack}
+        self.real: dict[str, npt.NDArray[np.floating[Any]]] = {graph.input: stack}
         self.stored: dict[str, Stored] = {}
         self.parameters = Parameters()
         tensor = self._range(graph.input, non_negative=False)
@@ -220,15 +223,16 @@ class _Compressor:
         tensors = self.parameters.tensors
         self.real[node.output] = np.concatenate(
             [
-                float_pool(node, self.real[node.input][:, chunk].astype(np.float32)).astype(np.float16)
+                compact(float_pool(node, self.real[node.input][:, chunk].astype(np.float32)))
                 for chunk in self._chunks()
             ],
             axis=1,
         )
         if node.kind == "max":
             source = tensors[node.input]
+            zero_point = 0 if node.relu else source.zero_point
             shape = self.graph.shapes[node.output]
-            tensors[node.output] = Tensor(node.output, *shape, source.scale, source.zero_point)
+            tensors[node.output] = Tensor(node.output, *shape, source.scale, zero_point)
         else:
             self._range(node.output, node.relu or float(self.real[node.output].min()) >= 0)
         pool = make_pool(node, self.parameters)
@@ -265,7 +269,12 @@ class _Compressor:
             if node.residual is not None:
                 wanted = output - real_maps(self.stored[node.residual][:, chunk], tensors[node.residual])
             gathered.add(self.stored[node.input][:, chunk], tensors[node.input], wanted)
-            outputs.append((np.maximum(output, 0) if node.relu else output).astype(np.float16))
+            if not np.isfinite(output).all():
+                raise UserError(
+                    f"layer '{node.name}' puts out values that are not finite numbers: the float network"
+                    " overflows on the calibration pictures; check their scaling"
+                )
+            outputs.append(compact(np.maximum(output, 0) if node.relu else output))
         self.real[node.output] = np.concatenate(outputs, axis=1)
         return gathered.finish(self.options.damping)
 

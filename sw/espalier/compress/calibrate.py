@@ -17,6 +17,7 @@ from espalier.ir.graph import Tensor
 
 _SAMPLES = 400_000  # values per tensor that the range search looks at
 _LEVELS = 255
+_HALF_LOW, _HALF_HIGH = 0.1, 6e4  # largest values between which half precision holds a tensor well
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,14 @@ class RangeOptions:
     percentile: float = 99.99
 
 
-def stack_pictures(pictures: Iterable[npt.NDArray[Any]], shape: Shape) -> npt.NDArray[np.float16]:
-    """Collect calibration pictures as float16[C, N, height, width].
+def compact(maps: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
+    """Hold real values in half precision where its range allows: as targets, 11 bits are plenty."""
+    largest = float(np.abs(maps).max(initial=0.0))
+    return maps.astype(np.float16 if _HALF_LOW < largest < _HALF_HIGH else np.float32)
+
+
+def stack_pictures(pictures: Iterable[npt.NDArray[Any]], shape: Shape) -> npt.NDArray[np.floating[Any]]:
+    """Collect calibration pictures: float16 or float32[C, N, height, width].
 
     Raises:
         PictureError: no picture, a wrong shape, or values that are not numbers.
@@ -43,7 +50,7 @@ def stack_pictures(pictures: Iterable[npt.NDArray[Any]], shape: Shape) -> npt.ND
             )
         if not np.isfinite(picture).all():
             raise PictureError(f"calibration picture {index} holds values that are not finite numbers")
-        kept.append(picture.astype(np.float16))
+        kept.append(compact(picture))
     if not kept:
         raise PictureError("no calibration pictures: give at least one, better 100 to 500")
     return np.stack(kept, axis=1)
