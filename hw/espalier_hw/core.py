@@ -76,7 +76,7 @@ class Core(wiring.Component):
         m.submodules.features = self.features = FeatureSystem(config)
         self.branches = [Branch(config, self.primitives) for _ in range(config.branches)]
         for index, branch in enumerate(self.branches):
-            place(m, platform, f"branch{index}", "branch", branch)
+            place(m, platform, f"branch{index}", "espalier_branch", branch)
             self._branch(m, index, branch)
             self._branch_features(m, index, branch)
         self._commands(m)
