@@ -76,13 +76,14 @@ def test_random_convolutions(target, net, reorder, pad):
     size=st.tuples(st.integers(3, 30), st.integers(3, 30)),
     kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     stride=st.integers(1, 2),
-    pad=st.integers(0, 1),
+    pad=st.integers(0, 2),
     kind=st.sampled_from(["max", "average", "global"]),
     zero=st.sampled_from([0, 100]),
 )
 def test_random_pools(target, channels, size, kernel, stride, pad, kind, zero):
     net = RandomNetwork(channels, *size, zero_point=zero)
-    net.pool("input", kind, kernel, stride, (pad, pad, pad, pad))
+    rows, columns = min(pad, kernel[0] - 1), min(pad, kernel[1] - 1)
+    net.pool("input", kind, kernel, stride, (rows, columns, rows, columns))
     check(net, CONFIGS[target])
 
 

@@ -15,14 +15,14 @@ CONFIG = load_config("tiny")
 FREE = dataclasses.replace(Overheads(**dict.fromkeys(Overheads.__dataclass_fields__, 0)), pool_tap=1)
 
 
-def load_of(operators, tiles=1, windows=0, residuals=0, groups=1, filters=1):
-    operators = np.asarray(operators, np.int64)  # [passes][blocks][PEs]
-    pes = operators.shape[2]
+def load_of(operators, tiles=1, windows=1, residuals=0, groups=1, filters=1):
+    operators = np.asarray(operators, np.int64)[:, :, None, :]  # [passes][blocks][PEs] of one branch
+    pes = operators.shape[3]
     drains = [[np.repeat(np.arange(pes), filters)]] * operators.shape[0]
     return ConvLoad(
         operators=operators,
         words=np.full(operators.shape[1], 8, np.int64),
-        filters=np.full(pes, filters, np.int64),
+        filters=np.full((1, pes), filters, np.int64),
         drains=drains,
         windows=windows,
         residuals=residuals,

@@ -10,12 +10,12 @@ from __future__ import annotations
 from espalier.arch.config import HardwareConfig
 from espalier.backend.emit import emit
 from espalier.backend.image import ProgramImage
-from espalier.backend.lower import Progress, lower_graph, predict_first_layer
+from espalier.backend.lower import Progress, check_supported, lower_graph, predict_first_layer
 from espalier.backend.memory import place_tensors
 from espalier.backend.options import CompileOptions
 from espalier.backend.select import select_mappings
+from espalier.ir.check import check_graph
 from espalier.ir.graph import IntegerGraph
-from espalier.passes.check_graph import check_graph
 from espalier.passes.lower_padding import lower_padding
 from espalier.passes.space_to_depth import space_to_depth
 
@@ -24,8 +24,8 @@ DEFAULT_OPTIONS = CompileOptions()
 
 def lower_integer_graph(graph: IntegerGraph, config: HardwareConfig) -> IntegerGraph:
     """Make the graph that the hardware computes: input rearranged, copies where paddings disagree."""
-    check_graph(graph)
     graph = space_to_depth(graph)
+    check_supported(graph)
     check_graph(graph)
     graph = lower_padding(graph, config.tile_size)
     check_graph(graph)
@@ -44,7 +44,7 @@ def compile_graph(
 
     Raises:
         CapacityError: the network does not fit a memory of the target.
-        UnsupportedModelError: a layer that the hardware cannot run.
+        UnsupportedModelError: layers that the hardware cannot run.
         InternalError: the graph is inconsistent.
 
     """

@@ -3,100 +3,116 @@
 from __future__ import annotations
 
 import heapq
+from dataclasses import dataclass
 
 import numpy as np
 
 from espalier.backend.digits import Parts
 from espalier.backend.plan import Deal, IntArray
 
-_Slots = list[list[list[int]]]  # parts by bin (branch and pass) and PE
+
+@dataclass(frozen=True)
+class Shape:
+    """What a convolution is dealt to: branches of a tile group, PEs of each, passes, accumulators of a PE."""
+
+    branches: int
+    pes: int
+    passes: int
+    accumulators: int
+
+    @property
+    def bins(self) -> int:
+        """Sets of PEs: bin = branch * passes + pass."""
+        return self.branches * self.passes
 
 
-def deal_filters(
-    parts: Parts, cost: IntArray, branches: int, pes: int, passes: int, capacity: int, balance: bool
-) -> Deal | None:
-    """Assign every part to a slot; None if some PE would need more than `capacity` accumulators.
+def deal_in_order(parts: Parts, shape: Shape) -> Deal | None:
+    """Give filters in their own order, in equal numbers, to bins and PEs; None if they do not fit."""
+    filters = len(parts.first_part) - 1
+    place = np.zeros(filters, np.int64)
+    for index, members in enumerate(np.array_split(np.arange(filters), shape.bins)):
+        for pe, own in enumerate(np.array_split(members, shape.pes)):
+            place[own] = index * shape.pes + pe
+    return as_deal(parts, place[parts.filter_of], np.arange(filters), shape)
 
-    cost: int64[P], operators of every part. Parts of a filter stay in one branch and pass, because the
-    output stage adds them one after the other; they may lie on several PEs. With `balance`, the filter with
-    the most operators goes first, each time to where the load is least; without, filters go round in their
-    own order in equal numbers.
+
+def deal_by_load(parts: Parts, cost: IntArray, shape: Shape) -> Deal | None:
+    """Deal filters by the operators of their parts, `cost` int64[P]; None if they do not fit.
+
+    The filter with the most operators goes first, each time to the bin and then, part by part, to the PE
+    with the least load. Parts of a filter stay in one bin, because the output stage adds them in a row.
     """
-    filter_cost = np.add.reduceat(cost, parts.first_part[:-1])
-    order = np.argsort(-filter_cost, kind="stable") if balance else np.arange(len(filter_cost))
-    slots: _Slots = [[[] for _ in range(pes)] for _ in range(branches * passes)]
-    if not balance:
-        _deal_in_order(parts, order, slots)
-    elif not _deal_by_load(parts, order, cost, slots, capacity):
+    order = filter_order(parts, cost)
+    bins = deal_to_bins(parts, cost, order, shape)
+    if bins is None:
         return None
-    if max(len(slot) for in_bin in slots for slot in in_bin) > capacity:
-        return None
-    return _as_arrays(slots, branches, pes, passes, order)
+    place = np.zeros(parts.count, np.int64)
+    loads = [[(0, 0, pe) for pe in range(shape.pes)] for _ in range(shape.bins)]
+    for part in parts_in_order(parts, order):
+        index = int(bins[part])
+        place[part] = index * shape.pes + take_least_loaded(loads[index], int(cost[part]), shape.accumulators)
+    return as_deal(parts, place, order, shape)
 
 
-def _deal_in_order(parts: Parts, order: IntArray, slots: _Slots) -> None:
-    for in_bin, members in zip(slots, np.array_split(order, len(slots)), strict=True):
-        for slot, filters in zip(in_bin, np.array_split(members, len(in_bin)), strict=True):
-            slot.extend(p for f in filters for p in range(parts.first_part[f], parts.first_part[f + 1]))
+def filter_order(parts: Parts, cost: IntArray) -> IntArray:
+    """Sort filters, those with many operators first: int64[K]."""
+    return np.argsort(-np.add.reduceat(cost, parts.first_part[:-1]), kind="stable")
 
 
-def _deal_by_load(parts: Parts, order: IntArray, cost: IntArray, slots: _Slots, capacity: int) -> bool:
-    """Fill the slots; False if some filter found no room."""
-    pes = len(slots[0])
-    loads = [[(0, pe) for pe in range(pes)] for _ in slots]
-    totals = [(0, index) for index in range(len(slots))]
+def parts_in_order(parts: Parts, order: IntArray) -> IntArray:
+    """All parts, filter by filter in the given order: int64[P]."""
+    return np.concatenate([np.arange(parts.first_part[f], parts.first_part[f + 1]) for f in order])
+
+
+def deal_to_bins(parts: Parts, cost: IntArray, order: IntArray, shape: Shape) -> IntArray | None:
+    """Find the bin of every part, balanced by load: int64[P]; None if a filter finds no bin with room."""
+    result = np.zeros(parts.count, np.int64)
+    room = [shape.pes * shape.accumulators] * shape.bins
+    totals = [(0, index) for index in range(shape.bins)]
     for filter_index in order:
-        members = range(int(parts.first_part[filter_index]), int(parts.first_part[filter_index + 1]))
-        filter_cost = int(cost[members.start : members.stop].sum())
-        chosen = _least_loaded(totals, slots, len(members), pes * capacity, filter_cost)
-        if chosen is None or not _spread(members, cost, loads[chosen], slots[chosen], capacity):
-            return False
-    return True
-
-
-def _least_loaded(
-    totals: list[tuple[int, int]], slots: _Slots, needed: int, capacity: int, cost: int
-) -> int | None:
-    """Take the bin with the least load that has room; totals is a heap."""
-    rejected = []
-    chosen = None
-    while totals and chosen is None:
+        members = slice(int(parts.first_part[filter_index]), int(parts.first_part[filter_index + 1]))
+        count = members.stop - members.start
+        rejected = []
+        while totals and room[totals[0][1]] < count:
+            rejected.append(heapq.heappop(totals))
+        if not totals:
+            return None
         load, index = heapq.heappop(totals)
-        if sum(map(len, slots[index])) + needed <= capacity:
-            chosen = index
-            heapq.heappush(totals, (load + cost, index))
-        else:
-            rejected.append((load, index))
-    for entry in rejected:
-        heapq.heappush(totals, entry)
-    return chosen
+        result[members] = index
+        room[index] -= count
+        for entry in [*rejected, (load + int(cost[members].sum()), index)]:
+            heapq.heappush(totals, entry)
+    return result
 
 
-def _spread(
-    members: range, cost: IntArray, loads: list[tuple[int, int]], slots: list[list[int]], capacity: int
-) -> bool:
-    """Give each part of a filter to the least loaded PE of a bin that has a free slot; loads is a heap."""
-    for part in members:
-        full = []
-        while loads and len(slots[loads[0][1]]) >= capacity:
-            full.append(heapq.heappop(loads))
-        if not loads:
-            return False
-        load, pe = heapq.heappop(loads)
-        slots[pe].append(part)
-        heapq.heappush(loads, (load + int(cost[part]), pe))
-    return True
+def take_least_loaded(loads: list[tuple[int, int, int]], cost: int, accumulators: int) -> int:
+    """Add a part to the PE with the least load that has an accumulator left; heap of (load, parts, PE)."""
+    full = []
+    while loads[0][1] >= accumulators:
+        full.append(heapq.heappop(loads))
+    load, count, pe = heapq.heappop(loads)
+    for entry in [*full, (load + cost, count + 1, pe)]:
+        heapq.heappush(loads, entry)
+    return pe
 
 
-def _as_arrays(slots: _Slots, branches: int, pes: int, passes: int, order: IntArray) -> Deal:
-    width = max(1, max(len(slot) for in_bin in slots for slot in in_bin))
-    part_at = np.full((branches, pes, passes, width), -1, np.int64)
-    for index, in_bin in enumerate(slots):
-        branch, which = divmod(index, passes)
-        for pe, members in enumerate(in_bin):
-            part_at[branch, pe, which, : len(members)] = members
-    filters = np.maximum((part_at >= 0).sum(axis=3).max(axis=2), 1)
-    return Deal(part_at, filters, np.asarray(order, np.int64))
+def as_deal(parts: Parts, place: IntArray, order: IntArray, shape: Shape) -> Deal | None:
+    """Deal in which part p lies on PE `place[p] = bin * PEs + PE`; None if a PE lacks accumulators.
+
+    Slots of a PE follow the order of filters, so that the output stage finds each filter's parts together.
+    """
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    count = np.bincount(place, minlength=shape.bins * shape.pes)
+    if count.max() > shape.accumulators:
+        return None
+    sequence = np.lexsort((np.arange(parts.count), rank[parts.filter_of], place))
+    slot = np.arange(parts.count) - (np.cumsum(count) - count)[place[sequence]]
+    flat = np.full((shape.bins * shape.pes, max(1, int(count.max()))), -1, np.int64)
+    flat[place[sequence], slot] = sequence
+    part_at = flat.reshape(shape.branches, shape.passes, shape.pes, -1).swapaxes(1, 2)
+    filters = np.maximum(count.reshape(shape.branches, shape.passes, shape.pes).max(axis=1), 1)
+    return Deal(np.ascontiguousarray(part_at), filters, np.asarray(order, np.int64))
 
 
 def drain_order(deal: Deal, parts: Parts, branch: int, which: int) -> tuple[IntArray, IntArray]:

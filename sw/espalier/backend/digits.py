@@ -14,6 +14,7 @@ from espalier.errors import CapacityError, InternalError
 from espalier.ir.graph import Conv
 
 IntArray = npt.NDArray[np.int64]
+CountArray = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,11 @@ class Parts:
         """Number of parts."""
         return len(self.filter_of)
 
-    def block_counts(self, block_words: int) -> IntArray:
-        """Operators of every part in every block: int64[P, blocks]."""
+    def block_counts(self, block_words: int) -> CountArray:
+        """Operators of every part in every block: int32[P, blocks]."""
         blocks = -(-self.words // block_words)
         flat = np.bincount(self.part * blocks + self.word // block_words, minlength=self.count * blocks)
-        return flat.reshape(self.count, blocks).astype(np.int64)
+        return flat.reshape(self.count, blocks).astype(np.int32)
 
 
 def build_parts(node: Conv, geometry: Geometry) -> Parts:

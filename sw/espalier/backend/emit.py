@@ -131,8 +131,8 @@ def _fill_streams(
 ) -> None:
     operators = nulls = 0
     if layer.mapping is not None:
-        assert layer.parts is not None and layer.pes is not None, "placed convolutions only"
-        streams = build_streams(layer.parts, layer.mapping)
+        assert layer.pes is not None, "placed convolutions only"
+        streams = build_streams(layer.mapping)
         tiles = descriptors.tile_count(placements[layer.node.output])
         for branch, pe in np.ndindex(layer.pes.shape):
             member = branch % layer.mapping.filter_groups

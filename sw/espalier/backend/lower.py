@@ -27,7 +27,6 @@ def lower_graph(
     graph: IntegerGraph, config: HardwareConfig, options: CompileOptions, progress: Progress | None = None
 ) -> list[Layer]:
     """One layer per node. Convolutions get their candidates, pooling layers their split."""
-    _check_supported(graph)
     layers = []
     for index, node in enumerate(graph.nodes):
         if progress is not None:
@@ -87,7 +86,8 @@ def _lower_node(graph: IntegerGraph, index: int, node: Node, config: HardwareCon
     return Layer(index, node, geometry)
 
 
-def _check_supported(graph: IntegerGraph) -> None:
+def check_supported(graph: IntegerGraph) -> None:
+    """Raise UnsupportedModelError with all layers that cannot run, CapacityError for too wide ones."""
     problems = []
     for node in graph.nodes:
         if node.stride not in (1, 2):

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.program import COMMON_FIELDS
-from espalier.backend.deal import deal_filters, drain_order
+from espalier.backend.deal import Shape, deal_by_load, deal_in_order, deal_to_bins, drain_order
 from espalier.backend.digits import Parts
-from espalier.backend.plan import CountArray, IntArray, Layer, Mapping
+from espalier.backend.plan import Deal, Layer, Mapping
 from espalier.backend.runs import run_lengths
+from espalier.backend.share import share_parts
 from espalier.backend.streams import block_sizes
 from espalier.errors import CapacityError
 from espalier.estimate.cycles import ConvLoad, conv_cycles, pool_cycles
 from espalier.ir.graph import Conv, Pool, Tensor
 
 BLOCK_WORDS = (16, 8)
+_CUTS = (0, 1, 2, 3, 4)  # parts per PE that are cut to be shared; 0: only filters of two parts are shared
 _MAX_PASSES = next(field.high for field in COMMON_FIELDS if field.name == "passes")
 _MAX_BLOCKS = next(field.high for field in COMMON_FIELDS if field.name == "blocks")
 
@@ -44,42 +47,54 @@ def conv_candidates(layer: Layer, output: Tensor, config: HardwareConfig, balanc
     """
     parts = layer.parts
     assert parts is not None, "convolutions have parts"
-    tiles_y, tiles_x = tile_grid(output, config.tile_size)
+    tiles = tile_grid(output, config.tile_size)
     found: list[Mapping] = []
     for block_words in BLOCK_WORDS:
         if config.ring_words // block_words < 2 or -(-parts.words // block_words) > _MAX_BLOCKS:
             continue
-        counts = _part_counts(parts, block_words)
-        for tile_groups, filter_groups in groupings(config.branches, tiles_y * tiles_x, output.channels):
-            for base in _passes(layer, parts, counts, filter_groups, config, balance):
-                mapping = dataclasses.replace(
-                    base,
-                    tile_groups=tile_groups,
-                    block_words=block_words,
-                    words=block_sizes(parts.words, block_words),
-                )
-                load = conv_load(layer, mapping, tiles_y, tiles_x)
-                found.append(dataclasses.replace(mapping, cycles=conv_cycles(load, config)))
+        for tile_groups, filter_groups in groupings(config.branches, tiles[0] * tiles[1], output.channels):
+            for shape in _shapes(parts, filter_groups, config):
+                deal = _plain_deal(parts, block_words, shape, balance)
+                if deal is not None:
+                    mapping = _mapping(parts, deal, tile_groups, block_words)
+                    found.append(_predict(layer, mapping, tiles, config))
     if not found:
         _explain(layer, parts, config)
-    return _worth_considering(found)
+    kept = _worth_considering(found)
+    if not balance:
+        return kept
+    best = {base.tile_groups: base for base in reversed(kept)}  # the fastest of every grouping
+    shared = [mapping for base in best.values() for mapping in _shared(parts, base, config)]
+    return _worth_considering(kept + [_predict(layer, mapping, tiles, config) for mapping in shared])
+
+
+def _predict(layer: Layer, mapping: Mapping, tiles: tuple[int, int], config: HardwareConfig) -> Mapping:
+    return dataclasses.replace(mapping, cycles=conv_cycles(conv_load(layer, mapping, *tiles), config))
+
+
+def _mapping(parts: Parts, deal: Deal, tile_groups: int, block_words: int) -> Mapping:
+    counts = parts.block_counts(block_words)
+    lengths = run_lengths(np.concatenate((counts, np.zeros_like(counts[:1]))), deal)
+    branches, _, passes, _ = deal.part_at.shape
+    words = block_sizes(parts.words, block_words)
+    return Mapping(tile_groups, branches, passes, block_words, words, parts, deal, lengths)
 
 
 def conv_load(layer: Layer, mapping: Mapping, tiles_y: int, tiles_x: int) -> ConvLoad:
     """Describe the work of a mapping's busiest tile group to the cycle model."""
-    parts, node = layer.parts, layer.node
-    assert parts is not None and isinstance(node, Conv), "convolutions only"
-    branches, pes, passes, blocks, _ = mapping.lengths.shape
-    operators = mapping.lengths.sum(axis=4, dtype=np.int64).reshape(branches * pes, passes, blocks)
+    parts, node = mapping.parts, layer.node
+    assert isinstance(node, Conv), "convolutions only"
+    branches, _, passes, _, _ = mapping.lengths.shape
+    operators = mapping.lengths.sum(axis=4, dtype=np.int64)
     drains = [
-        [drain_order(mapping.deal, parts, branch, which)[0] + branch * pes for branch in range(branches)]
+        [drain_order(mapping.deal, parts, branch, which)[0] for branch in range(branches)]
         for which in range(passes)
     ]
     channels = parts.words // len(layer.geometry.patterns)
     return ConvLoad(
-        operators=operators.transpose(1, 2, 0),
+        operators=operators.transpose(2, 3, 0, 1),
         words=mapping.words,
-        filters=mapping.deal.filters.reshape(-1),
+        filters=mapping.deal.filters,
         drains=drains,
         windows=channels * layer.geometry.fetches * passes,
         residuals=len(node.weights) if node.residual is not None else 0,
@@ -111,42 +126,37 @@ def pool_mapping(layer: Layer, output: Tensor, config: HardwareConfig) -> tuple[
     return (tile_groups, groups), cycles
 
 
-def _part_counts(parts: Parts, block_words: int) -> CountArray:
-    counts = parts.block_counts(block_words).astype(np.int32)
-    return np.concatenate((counts, np.zeros((1, counts.shape[1]), np.int32)))
-
-
-def _passes(
-    layer: Layer, parts: Parts, counts: CountArray, filter_groups: int, config: HardwareConfig, balance: bool
-) -> list[Mapping]:
-    """List mappings of one grouping with different numbers of passes, tile_groups and blocks still open."""
-    cost: IntArray = np.maximum(counts[:-1], 1).sum(axis=1).astype(np.int64)
+def _shapes(parts: Parts, filter_groups: int, config: HardwareConfig) -> list[Shape]:
+    """Shapes with different numbers of passes; more than needed shorten the drain at the end of a layer."""
     pes = filter_groups * config.pes_per_branch
-    fewest = -(-parts.count // (pes * config.accumulators))
-    filters = len(parts.first_part) - 1
-    most = min(-(-parts.count // pes), _MAX_PASSES, filters // filter_groups)
-    result: list[Mapping] = []
-    tried: set[int] = set()
-    for factor in (1, 2, 4):
-        passes = fewest * factor
-        # A few more passes if the parts of large filters do not pack into the fewest.
-        for count in range(passes, max(passes + 8, 2 * passes) if not result else passes + 1):
-            if (
-                count in tried
-                or (count > most and result)
-                or count > min(_MAX_PASSES, filters // filter_groups)
-            ):
-                continue
-            tried.add(count)
-            deal = deal_filters(
-                parts, cost, filter_groups, config.pes_per_branch, count, config.accumulators, balance
-            )
-            if deal is not None:
-                lengths = run_lengths(counts, deal)
-                nothing = np.zeros(0, np.int64)
-                result.append(Mapping(1, filter_groups, count, 0, nothing, deal, lengths))
-                break
-    return result
+    limit = min(_MAX_PASSES, (len(parts.first_part) - 1) // filter_groups)
+    for passes in range(-(-parts.count // (pes * config.accumulators)), limit + 1):
+        shape = Shape(filter_groups, config.pes_per_branch, passes, config.accumulators)
+        if (
+            deal_to_bins(parts, np.ones(parts.count, np.int64), np.arange(len(parts.first_part) - 1), shape)
+            is not None
+        ):
+            most = min(-(-parts.count // pes), limit)
+            more = [dataclasses.replace(shape, passes=n) for n in (2 * passes, 4 * passes) if n <= most]
+            return [shape, *more]
+    return []
+
+
+def _plain_deal(parts: Parts, block_words: int, shape: Shape, balance: bool) -> Deal | None:
+    if not balance:
+        return deal_in_order(parts, shape)
+    cost = np.maximum(parts.block_counts(block_words), 1).sum(axis=1).astype(np.int64)
+    return deal_by_load(parts, cost, shape)
+
+
+def _shared(parts: Parts, base: Mapping, config: HardwareConfig) -> Iterator[Mapping]:
+    """Variants of a mapping in which PEs share filters."""
+    shape = Shape(base.filter_groups, config.pes_per_branch, base.passes, config.accumulators)
+    counts = parts.block_counts(base.block_words)
+    for cuts in _CUTS:
+        shared = share_parts(parts, counts, base.block_words, shape, cuts)
+        if shared is not None:
+            yield _mapping(*shared, base.tile_groups, base.block_words)
 
 
 def _worth_considering(found: list[Mapping]) -> list[Mapping]:

@@ -10,8 +10,7 @@ from espalier.backend.mapping import tile_grid
 from espalier.backend.plan import Placement
 from espalier.errors import CapacityError
 from espalier.ir.graph import IntegerGraph
-from espalier.passes.check_graph import tensors_read
-from espalier.passes.lower_padding import tensor_pad
+from espalier.passes.lower_padding import tensor_pad, tensors_read
 
 
 @dataclass(frozen=True)

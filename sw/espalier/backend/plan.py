@@ -44,6 +44,7 @@ class Mapping:
     passes: int
     block_words: int
     words: IntArray
+    parts: Parts
     deal: Deal
     lengths: CountArray
     cycles: int = 0

@@ -15,7 +15,6 @@ from espalier.arch.operators import (
     OPERATORS_PER_WORD,
     STREAM_WORD_BITS,
 )
-from espalier.backend.digits import Parts
 from espalier.backend.plan import IntArray, Mapping
 
 STREAM_WORD_BYTES = STREAM_WORD_BITS // 8
@@ -41,13 +40,13 @@ def rest_stream() -> PeStream:
     return PeStream(_header(0, 0), 0, 0)
 
 
-def build_streams(parts: Parts, mapping: Mapping) -> list[list[PeStream]]:
+def build_streams(mapping: Mapping) -> list[list[PeStream]]:
     """Streams of all PEs of a tile group, [branch][PE].
 
     Operators are ordered by pass, block, slot (filter), word and tap. A run's nulls stand before its
     operators.
     """
-    lengths = mapping.lengths.astype(np.int64)
+    parts, lengths = mapping.parts, mapping.lengths.astype(np.int64)
     branches, pes, _, _, slots = lengths.shape
     ends = np.cumsum(lengths.reshape(-1)).reshape(lengths.shape)
     code = np.zeros(int(ends[-1, -1, -1, -1, -1]), np.uint32)

@@ -15,8 +15,9 @@ TABLE_WORD_BYTES = TABLE_WORD_BITS // 8
 
 def conv_table(layer: Layer, branch: int) -> bytes:
     """Table of one physical branch, 9 bytes per entry; empty if the branch rests."""
-    node, mapping, parts, pes = layer.node, layer.mapping, layer.parts, layer.pes
-    assert isinstance(node, Conv) and mapping is not None and parts is not None and pes is not None, "placed"
+    node, mapping, pes = layer.node, layer.mapping, layer.pes
+    assert isinstance(node, Conv) and mapping is not None and pes is not None, "placed"
+    parts = mapping.parts
     if pes[branch, 0] < 0:
         return b""
     physical = np.argsort(pes[branch])  # PE of the mapping to physical PE

@@ -21,8 +21,8 @@ _BLOCKS_SIMULATED, _TILES_SIMULATED = 400, 4
 class ConvLoad:
     """What the branches of one tile group have to do for one tile.
 
-    operators: int64[passes, blocks, PEs]; words: int64[blocks]; filters: int64[PEs], accumulators a set
-    needs; drains: for every pass and branch, the PEs (numbered over the group) of the table entries in order.
+    operators: int64[passes, blocks, branches, PEs]; words: int64[blocks]; filters: int64[branches, PEs],
+    accumulators a set needs; drains: for every pass and branch, the PEs of the table entries in order.
     windows, residuals: reads of the feature memory per tile by one tile group.
     tile_rows: int64[tiles], row in the output of each tile that the busiest group takes.
     """
@@ -44,7 +44,7 @@ def conv_cycles(
     rows_ready: FloatArray | None = None,
     overheads: Overheads = DEFAULT_OVERHEADS,
 ) -> int:
-    """Cycles of a convolution.
+    """Predict the cycles of a convolution.
 
     rows_ready: float64[tile rows of the output], cycle in which the windows of a tile row have arrived, when
     the layer runs while its input is being loaded.
@@ -56,7 +56,7 @@ def conv_cycles(
     halfway = 0.0
     for tile in range(simulated):
         if rows_ready is not None:
-            state.arrival = max(state.arrival, float(rows_ready[load.tile_rows[tile]]))
+            state.fetched = max(state.fetched, float(rows_ready[load.tile_rows[tile]]))
         state.tile()
         if tile == simulated // 2 - 1:
             halfway = float(state.drained.max())
@@ -67,22 +67,30 @@ def conv_cycles(
 
 
 class _State:
-    """Clocks of a tile group (window arrival, PEs, output stages) in cycles since the layer's start."""
+    """Clocks of a tile group (windows, words, PEs, output stages) in cycles since the layer's start.
+
+    Windows are read for all branches of the group at once and wait in each branch's buffer, so that branches
+    may drift apart by its depth; PEs of a branch may drift apart by the depth of their rings.
+    """
 
     def __init__(self, load: ConvLoad, config: HardwareConfig, overheads: Overheads) -> None:
         self.load, self.overheads = load, overheads
         self.beats = config.output_beats
         self.depth = config.ring_words // load.block_words
-        passes = load.operators.shape[0]
-        reads = load.tile_groups * (load.windows + load.residuals) / passes
-        interval = max(1.0, reads / float(load.words.sum()))
-        self.word_cycles = load.words * interval
-        self.arrival = float(overheads.first_word)
-        self.released: list[float] = []
-        self.finish = np.zeros(len(load.filters))
+        passes, _, branches, _ = load.operators.shape
+        words = float(load.words.sum())
+        self.read_cycles = load.words * (load.tile_groups * (load.windows + load.residuals) / passes / words)
+        buffered = config.window_fifo_depth * words * passes / load.windows
+        self.slack = max(1, int(buffered // load.block_words))
+        self.fetched = float(overheads.first_word)
+        self.arrival = np.full(branches, float(overheads.first_word))
+        self.finish = np.zeros(load.filters.shape)
+        self.arrivals: list[float] = []
+        self.released: list[FloatArray] = []
         self.sets_held = config.accumulators // load.filters
+        self.held = [int(value) for value in np.unique(self.sets_held)]
         self.drained_sets: list[FloatArray] = []
-        self.drained = np.zeros(len(load.drains[0]))  # per branch, end of the last entry
+        self.drained = np.zeros(branches)  # end of the last entry
 
     def tile(self) -> None:
         """Run all sets of one tile."""
@@ -94,30 +102,34 @@ class _State:
     def _wait_for_accumulators(self) -> None:
         """Hold back PEs whose accumulators are not free: the set some sets ago must have been drained."""
         index = len(self.drained_sets)
-        for held in np.unique(self.sets_held):
+        for held in self.held:
             if index >= held:
-                free = self.drained_sets[index - int(held)]
-                self.finish = np.where(self.sets_held == held, np.maximum(self.finish, free), self.finish)
+                free = np.maximum(self.finish, self.drained_sets[index - held])
+                self.finish = np.where(self.sets_held == held, free, self.finish)
 
     def _blocks(self, operators: IntArray) -> None:
-        released, finish, arrival = self.released, self.finish, self.arrival
-        for block, cycles in enumerate(self.word_cycles):
-            if len(released) >= self.depth:
-                arrival = max(arrival, released[-self.depth])
-            arrival += cycles
-            finish = np.maximum(finish, arrival + self.overheads.block_commit) + operators[block]
-            released.append(float(finish.max()))
-        self.finish, self.arrival = finish, arrival
+        commit, release = self.overheads.block_commit, self.overheads.block_release
+        for words, reads, cycles in zip(self.load.words, self.read_cycles, operators, strict=True):
+            if len(self.arrivals) >= self.slack:
+                self.fetched = max(self.fetched, self.arrivals[-self.slack])
+            self.arrival = np.maximum(self.arrival, self.fetched) + words
+            self.fetched += reads
+            self.arrival = np.maximum(self.arrival, self.fetched)
+            if len(self.released) >= self.depth:
+                self.arrival = np.maximum(self.arrival, self.released[-self.depth] + words)
+            self.finish = np.maximum(self.finish, self.arrival[:, None] + commit) + cycles
+            self.arrivals.append(float(self.arrival.max()))
+            self.released.append(self.finish.max(axis=1) + release)
 
     def _drain(self, drains: list[IntArray]) -> None:
         done = self.finish + self.overheads.set_done
         free = np.zeros_like(done)
         for branch, pes in enumerate(drains):
             index = np.arange(len(pes))
-            ready = np.maximum(done[pes], self.drained[branch])
+            ready = np.maximum(done[branch, pes], self.drained[branch])
             ends = np.maximum.accumulate(ready - index * self.beats) + (index + 1) * self.beats
-            np.maximum.at(free, pes, ends)
-            self.drained[branch] = ends[-1] if len(ends) else self.drained[branch]
+            np.maximum.at(free[branch], pes, ends)
+            self.drained[branch] = ends[-1]
         self.drained_sets.append(free)
 
 

@@ -13,7 +13,8 @@ class Overheads:
     descriptor: int = 12  # reading and decoding one descriptor
     patterns_per_cycle: int = 4  # window patterns handed to the branches per cycle
     first_word: int = 14  # layer start to the first window word in the rings
-    block_commit: int = 2  # last word of a block written to the first operator of the block
+    block_commit: int = 4  # last word of a block through the ring to the first operator of the block
+    block_release: int = 4  # last operator of a block to the first word that takes its place
     set_done: int = 6  # last operator of a set to its first drained accumulator
     layer_end: int = 16  # last drained word through requantisation and feature memory
     dma_latency: int = 60  # request to first beat of a burst on the AXI port

@@ -14,6 +14,12 @@ from espalier.arch.program import FRACTION_BITS, MULTIPLIER_SHIFTS
 from espalier.ir.graph import Conv, IntegerGraph, Node, Pool, Requantisation, Tensor
 
 
+def tensors_read(node: Node) -> list[str]:
+    """Names of the tensors that a node reads."""
+    residual = node.residual if isinstance(node, Conv) else None
+    return [node.input] + ([residual.tensor] if residual is not None else [])
+
+
 def reader_pad(graph: IntegerGraph, node: Node) -> int:
     """Give the value that a node expects outside its input's map."""
     if isinstance(node, Pool) and node.kind == "max":

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from espalier.ir.graph import Conv, IntegerGraph, Tensor
-from espalier.passes.check_graph import tensors_read
+from espalier.passes.lower_padding import tensors_read
 
 FACTOR = 2
 FEW_CHANNELS = 4  # up to which a 3x3 kernel of stride 2 is worth rearranging
