@@ -1,7 +1,8 @@
+# ruff: noqa: E501
 """A small Verilog module with the accelerator's ports, to test the simulation itself.
 
 START copies PROGRAM_BYTES bytes from INPUT_ADDRESS to OUTPUT_ADDRESS, inverted, one burst of four beats
-at a time, and shows every beat on the trace port. Macros break one bus rule each.
+at a time, and shows every beat on the trace port. Bits of the word at 0x60 break one rule each.
 """
 
 from __future__ import annotations
@@ -42,17 +43,10 @@ module espalier(
   assign m_axi_awaddr = {regs['h3c/4][7:0], regs['h38/4]} + position;
   assign m_axi_rready = state == 2;
   assign m_axi_wstrb = 16'hffff, m_axi_bready = state == 5;
-`ifdef BREAK_LAST
-  assign m_axi_wlast = beat == 2;
-`else
-  assign m_axi_wlast = beat == 3;
-`endif
-`ifdef BREAK_PAYLOAD
-  reg toggle; always @(posedge aclk) toggle <= !toggle;
+  wire [3:0] broken = regs['h60/4][3:0];
+  reg toggle; always @(posedge aclk) toggle <= !toggle && broken[1];
+  assign m_axi_wlast = beat == (broken[0] ? 2 : 3);
   assign m_axi_wdata = ~buffer[beat] ^ toggle;
-`else
-  assign m_axi_wdata = ~buffer[beat];
-`endif
 
   always @(posedge aclk) begin
     trace_valid <= 0;
@@ -72,10 +66,8 @@ module espalier(
                         : s_axi_ctrl_araddr == 16'h50 ? state : regs[s_axi_ctrl_araddr[6:2]];
     end
     if (s_axi_ctrl_rvalid && s_axi_ctrl_rready) s_axi_ctrl_rvalid <= 0;
-`ifdef BREAK_VALID
-    if (m_axi_arvalid && !m_axi_arready) m_axi_arvalid <= 0;
-    if (state == 1 && !m_axi_arvalid) m_axi_arvalid <= 1;
-`endif
+    if (broken[2] && m_axi_arvalid && !m_axi_arready) m_axi_arvalid <= 0;
+    if (broken[2] && state == 1 && !m_axi_arvalid) m_axi_arvalid <= 1;
     if (state == 1 && m_axi_arvalid && m_axi_arready) begin m_axi_arvalid <= 0; state <= 2; end
     if (state == 2 && m_axi_rvalid) begin
       buffer[beat] <= m_axi_rdata; beat <= beat + 1; error <= error | m_axi_rresp[1];
@@ -91,11 +83,7 @@ module espalier(
     if (state == 5 && m_axi_bvalid) begin
       position <= position + 64;
       if (position + 64 >= regs['h28/4]) begin
-`ifdef BREAK_DONE
-        state <= 6;
-`else
-        state <= 0; done <= 1;
-`endif
+        state <= broken[3] ? 6 : 0; done <= !broken[3];
       end else begin state <= 1; m_axi_arvalid <= 1; end
     end
     if (!aresetn) begin
@@ -107,6 +95,5 @@ endmodule
 """
 
 
-def broken(rule: str) -> str:
-    """The stand-in with one rule broken: LAST, PAYLOAD, VALID or DONE."""
-    return f"`define BREAK_{rule}\n{STAND_IN}"
+BREAK_REGISTER = 0x60
+BREAK = {"LAST": 1, "PAYLOAD": 2, "VALID": 4, "DONE": 8}

@@ -1,0 +1,150 @@
+"""Networks on the simulated tiny accelerator, every layer against the integer model."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+import numpy as np
+import pytest
+
+from espalier import numerics
+from espalier.arch.config import load_config
+from espalier.arch.registers import ErrorCode
+from espalier.backend.compiler import compile_graph, lower_integer_graph
+from espalier.errors import ModelFileError, VerificationMismatch
+from espalier.passes.space_to_depth import rearrange_picture
+from espalier.runtime.preprocess import input_buffer
+from espalier_sim.device import SimulatedAccelerator
+from espalier_sim.random_networks import random_network
+from espalier_sim.simulator import HardwareFault
+from espalier_sim.verify import check_layers, check_output, output_tensor
+
+CONFIG = load_config("tiny")
+MANY = int(os.environ.get("ESPALIER_E2E_NETWORKS", "300"))
+
+pytestmark = pytest.mark.xdist_group("tiny")
+
+
+class Case:
+    """A network ready to run."""
+
+    def __init__(self, seed):
+        graph, picture = random_network(seed)
+        self.image = compile_graph(graph, CONFIG)
+        lowered = lower_integer_graph(graph, CONFIG)
+        self.output = lowered.output
+        factor = lowered.metadata.get("space_to_depth") or 1
+        zero_point = graph.tensors[graph.input].zero_point
+        self.picture = rearrange_picture(picture, factor, zero_point) if factor > 1 else picture
+        self.expected = numerics.run(lowered, self.picture)
+        self.content = input_buffer(self.picture, CONFIG, self.image.input.pad).tobytes()
+
+    def check(self, inference):
+        """Compare all layers and what lies in DDR."""
+        assert check_layers(self.image, inference, self.expected, CONFIG) == len(self.image.metadata.layers)
+        found = output_tensor(self.image, inference.output, CONFIG)
+        check_output(self.image, found, self.expected[self.output])
+
+
+def accelerator(tiny_simulator, **options):
+    return SimulatedAccelerator(CONFIG, built=tiny_simulator, **options)
+
+
+@pytest.mark.parametrize("stalls", [None, 1])
+def test_networks_one_after_the_other(tiny_simulator, stalls):
+    with accelerator(tiny_simulator, stalls=stalls) as device:
+        for seed in range(15):
+            case = Case(seed)
+            device.load(case.image)
+            case.check(device.infer(case.content))
+
+
+def test_calls_do_not_depend_on_each_other(tiny_simulator):
+    case = Case(0)
+    with accelerator(tiny_simulator) as device:
+        device.load(case.image)
+        first = device.infer(case.content)
+        device.infer(bytes(255 - byte for byte in case.content))
+        again = device.infer(case.content)
+    assert (first.output, first.cycles, first.counters) == (again.output, again.cycles, again.counters)
+    case.check(again)
+
+
+def test_stalls_cost_cycles_and_change_nothing_else(tiny_simulator):
+    case, runs = Case(2), []
+    for stalls in (None, 3, 3, 4):
+        with accelerator(tiny_simulator, stalls=stalls) as device:
+            device.load(case.image)
+            runs.append(device.infer(case.content))
+    assert len({run.output for run in runs}) == 1
+    assert runs[0].cycles < runs[1].cycles == runs[2].cycles != runs[3].cycles
+
+
+def test_counters_agree_with_the_compiler(tiny_simulator):
+    with accelerator(tiny_simulator) as device:
+        for seed in range(8):
+            case = Case(seed)
+            device.load(case.image)
+            run = device.infer(case.content)
+            for layer, counters in zip(case.image.metadata.layers, run.counters, strict=True):
+                found = counters["operators"], counters["null_operators"]
+                assert found == (layer.operators, layer.null_operators), (seed, layer.name)
+            assert sum(counters["cycles"] for counters in run.counters) <= run.cycles
+            assert run.read_bytes == case.image.input_bytes
+
+
+def test_a_layer_can_be_read_back(tiny_simulator):
+    case = Case(0)
+    with accelerator(tiny_simulator) as device:
+        device.load(case.image)
+        run = device.infer(case.content)
+        for layer in case.image.metadata.layers:
+            assert np.array_equal(device.layer_output(run, layer.index), case.expected[layer.output])
+
+
+def test_the_first_difference_is_named(tiny_simulator):
+    case = Case(0)
+    name = case.image.metadata.layers[0].output
+    changed = case.expected[name].copy()
+    changed[3, 2, 1] ^= 0x55
+    case.expected = {**case.expected, name: changed}
+    with accelerator(tiny_simulator) as device:
+        device.load(case.image)
+        run = device.infer(case.content)
+    value = int(changed[3, 2, 1])
+    message = rf"layer 0 .*differs in 1 .*channel 3, pixel \(2, 1\): hardware {value ^ 0x55}, model {value}"
+    with pytest.raises(VerificationMismatch, match=message):
+        case.check(run)
+
+
+def test_images_of_other_hardware_are_refused(tiny_simulator):
+    image = dataclasses.replace(Case(0).image, config_hash=1)
+    with (
+        accelerator(tiny_simulator) as device,
+        pytest.raises(ModelFileError, match=r"compiled for 'tiny' .* the hardware is 'tiny'"),
+    ):
+        device.load(image)
+
+
+def test_memory_errors_are_reported(tiny_simulator):
+    case = Case(0)
+    with accelerator(tiny_simulator) as device:
+        device.load(case.image)
+        good = device.infer(case.content)
+        device.simulator.allow("faulty", device.simulator.memory_base, device.simulator.memory_bytes)
+        with pytest.raises(HardwareFault, match=f"error {ErrorCode.AXI_READ.name}"):
+            device.infer(case.content)
+        device.simulator.allow("faulty", 0, 0)
+        device.load(case.image)
+        assert device.infer(case.content).output == good.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, MANY, 25))
+def test_many_networks(tiny_simulator, first):
+    with accelerator(tiny_simulator, stalls=first if first % 2 else None) as device:
+        for seed in range(1000 + first, 1000 + min(first + 25, MANY)):
+            case = Case(seed)
+            device.load(case.image)
+            case.check(device.infer(case.content))
