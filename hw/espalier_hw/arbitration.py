@@ -44,7 +44,7 @@ class RegisterSlice(wiring.Component):
         super().__init__({"input": In(stream.Signature(shape)), "output": Out(stream.Signature(shape))})
 
     def elaborate(self, platform: object) -> Module:
-        """What arrives while the output is stuck waits in the spare register."""
+        """Keep what arrives while the output is stuck in the spare register."""
         m = Module()
         width = len(Value.cast(self.input.payload))
         payload, spare = Signal(width, reset_less=True), Signal(width, reset_less=True)

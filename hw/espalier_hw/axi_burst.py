@@ -33,7 +33,7 @@ def address_ports(config: HardwareConfig, prefix: str) -> dict[str, wiring.Membe
 
 
 def fixed_address_fields(component: wiring.Component, config: HardwareConfig, prefix: str) -> list[Value]:
-    """Assignments of the fields of an address channel that never change; the others stay zero."""
+    """Assign the fields of an address channel that never change; the others stay zero."""
     values = {"size": config.axi_bytes.bit_length() - 1, "burst": BURST_INCR, "cache": CACHE_BUFFERABLE}
     return [getattr(component, prefix + name).eq(value) for name, value in values.items()]
 
