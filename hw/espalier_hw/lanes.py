@@ -48,7 +48,7 @@ DSP_ATTRIBUTES: dict[str, int | str] = {
     "CARRYINSELREG": 0,
 }
 # With one register each, A2 and B2 are the ones in use.
-DSP_ENABLES = ("CEA2", "CEB2", "CEC", "CEM", "CEP", "CECTRL")
+DSP_ENABLES = ("CEA2", "CEB2", "CEM", "CEP", "CECTRL")
 DSP_TIED_LOW = {
     "CEA1": 1,
     "CEB1": 1,
@@ -114,27 +114,34 @@ def is_packed(config: HardwareConfig, pair: int) -> bool:
 
 
 class Pair(wiring.Component):
-    """Ports of a lane pair, times as in the module text. pixels: low lane in bits 7..0, high in 15..8."""
+    """Ports of a lane pair, times as in the module text. pixels: low lane in bits 7..0, high in 15..8.
+
+    weight_registered, load_registered: `weight` and `load` a cycle later. A DSP slice has registers of its
+    own for them; all other pairs of a PE share one.
+    """
 
     def __init__(self) -> None:
         super().__init__(
             {
                 "pixels": In(16),
                 "weight": In(signed(4)),
+                "weight_registered": In(signed(4)),
                 "load": In(1),
+                "load_registered": In(1),
                 "clear": In(1),
                 "initial": In(PAIR_BITS),
                 "sum": Out(PAIR_BITS),
             }
         )
 
-    def _initial(self, m: Module) -> tuple[Signal, Signal]:
-        """Add registers C and `load`, in step with the product."""
-        initial, load = Signal(PAIR_BITS, reset_less=True), Signal(reset_less=True)
-        m.d.sync += [initial.eq(self.initial), load.eq(self.load)]
+    def _initial(self, m: Module) -> Signal:
+        """Add register C, in step with the product."""
+        initial = Signal(PAIR_BITS, reset_less=True)
+        with m.If(self.load):
+            m.d.sync += initial.eq(self.initial)
         with m.If(self.clear):
             m.d.sync += initial.eq(0)
-        return initial, load
+        return initial
 
 
 class PackedPair(Pair):
@@ -143,17 +150,18 @@ class PackedPair(Pair):
     def elaborate(self, platform: Any) -> Module:
         """Build registers A, B, C, M and P of a DSP slice."""
         m = Module()
-        initial, load = self._initial(m)
-        wide = Signal(signed(27), reset_less=True)
-        weight = Signal(signed(4), reset_less=True)
-        product = Signal(signed(31), reset_less=True)
+        initial = self._initial(m)
+        # Widths and signs are those that compiled simulators handle fastest: a product of 32 bits, no sign in
+        # the sum, which only its low 36 bits matter to.
+        wide = Signal(28, reset_less=True)
+        product = Signal(signed(32), reset_less=True)
+        addend = Signal(signed(PAIR_BITS))
         total = Signal(PAIR_BITS, reset_less=True)
-        m.d.comb += self.sum.eq(total)
+        m.d.comb += [self.sum.eq(total), addend.eq(product)]
         m.d.sync += [
             wide.eq(packed_pixels(self.pixels)),
-            weight.eq(self.weight),
-            product.eq(wide * weight),
-            total.eq(Mux(load, initial, total) + product),
+            product.eq(wide * self.weight_registered),
+            total.eq(Mux(self.load_registered, initial, total) + addend.as_unsigned()),
         ]
         return m
 
@@ -172,9 +180,7 @@ class FabricPair(Pair):
     def elaborate(self, platform: Any) -> Module:
         """Build the registers that a DSP slice has."""
         m = Module()
-        initial, load = self._initial(m)
-        weight = Signal(signed(4), reset_less=True)
-        m.d.sync += weight.eq(self.weight)
+        initial, weight = self._initial(m), self.weight_registered
         for lane in range(self._lanes):
             field = slice(lane * PACKED_FIELD_BITS, (lane + 1) * PACKED_FIELD_BITS)
             pixel = Signal(8, name=f"pixel_{lane}", reset_less=True)
@@ -184,7 +190,7 @@ class FabricPair(Pair):
             m.d.sync += [
                 pixel.eq(self.pixels[8 * lane : 8 * lane + 8]),
                 product.eq(added_product(pixel, weight) if self._adders else pixel * weight),
-                total.eq(product + Mux(load, initial[field], total)),
+                total.eq(product + Mux(self.load_registered, initial[field], total)),
             ]
         return m
 
@@ -208,6 +214,7 @@ class DspPair(Pair):
             i_A=Cat(packed_pixels(self.pixels), Const(0, 3)),
             i_B=Cat(self.weight, self.weight[-1].replicate(14)),
             i_C=Cat(self.initial, Const(0, 48 - PAIR_BITS)),
+            i_CEC=self.load,
             i_RSTC=self.clear,
             i_OPMODE=opmode,
             o_P=total,

@@ -98,7 +98,9 @@ class PE(wiring.Component):
             m.d.comb += [
                 pair.pixels.eq(ring.pixels[16 * index : 16 * index + 16]),
                 pair.weight.eq(stage[1].weight),
+                pair.weight_registered.eq(stage[2].weight),
                 pair.load.eq(stage[2].load),
+                pair.load_registered.eq(stage[3].load),
                 pair.clear.eq(stage[2].clear),
                 pair.initial.eq(accumulators.read_data[stored]),
             ]

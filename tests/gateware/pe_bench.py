@@ -11,8 +11,12 @@ from pe_streams import word_value
 class Bench:
     """Runs layers on a PE; `events` counts the PE's pulses, `drained` holds its drain words."""
 
-    def __init__(self, config, pe, stream, layers, filters, seed=1, write_gap=0.3, drain_gap=0.5):
-        self.config, self.pe, self.stream, self.layers, self.filters = config, pe, stream, layers, filters
+    def __init__(
+        self, config, pe, stream, layers, filters, seed=1, write_gap=0.3, drain_gap=0.5, inferences=1
+    ):
+        self.config, self.pe, self.stream = config, pe, stream
+        # Each inference starts with a restart and runs all layers.
+        self.inferences, self.layers, self.filters = inferences, layers * inferences, filters * inferences
         self.rng = random.Random(seed)
         self.write_gap, self.drain_gap = write_gap, drain_gap
         self.drained = []
@@ -41,11 +45,12 @@ class Bench:
             ctx.set(pe.stream_write.data, word)
             await ctx.tick()
         ctx.set(pe.stream_write.enable, 0)
-        ctx.set(pe.restart, 1)
-        await ctx.tick()
-        ctx.set(pe.restart, 0)
         drained = 0
         for layer, filters in zip(self.layers, self.filters, strict=True):
+            if self.finished_layers % (len(self.layers) // self.inferences) == 0:
+                ctx.set(pe.restart, 1)
+                await ctx.tick()
+                ctx.set(pe.restart, 0)
             for name, value in (
                 ("sets", layer.sets),
                 ("blocks", layer.blocks),

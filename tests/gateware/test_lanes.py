@@ -21,10 +21,20 @@ BOUND = MAX_WEIGHT_SUM * 255
 
 
 def simulate(design, process):
+    if isinstance(design, lanes.Pair):
+        design = with_shared_registers(design)
     simulator = Simulator(design)
     simulator.add_clock(1e-8)
     simulator.add_testbench(process)
     simulator.run()
+
+
+def with_shared_registers(pair):
+    """A pair with the two registers that a PE keeps for all of its pairs."""
+    m = Module()
+    m.submodules.pair = pair
+    m.d.sync += [pair.weight_registered.eq(pair.weight), pair.load_registered.eq(pair.load)]
+    return m
 
 
 def drive(pair, cycles, seed):

@@ -29,9 +29,9 @@ def run(shapes, config=TINY, seed=1, primitives="behavioural", **options):
     filters = [shape.filters if shape.tiles else 0 for shape in shapes]
     bench = Bench(config, PE(config, primitives), stream, layers, filters, seed, **options).run()
     expected = [drain_model(config, row) for sums in model(config, stream, layers) for row in sums]
-    assert bench.drained == expected
-    assert bench.events["release"] == sum(layer.sets * layer.blocks for layer in layers)
-    assert bench.events["set_done"] == sum(layer.sets for layer in layers)
+    assert bench.drained == expected * bench.inferences
+    assert bench.events["release"] == sum(layer.sets * layer.blocks for layer in bench.layers)
+    assert bench.events["set_done"] == sum(layer.sets for layer in bench.layers)
     return bench
 
 
@@ -55,6 +55,10 @@ SIZES = [
 def test_layers_back_to_back(write_gap, drain_gap):
     """Layers of all kinds, resting ones between them, with slow branches and slow output stages."""
     run(SIZES, seed=7, write_gap=write_gap, drain_gap=drain_gap)
+
+
+def test_every_inference_starts_at_the_first_layer():
+    run(SIZES[:4], seed=8, inferences=3)
 
 
 def test_resting_first_and_last():
