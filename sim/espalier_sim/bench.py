@@ -1,0 +1,115 @@
+"""`sim bench`: measures what docs/performance.md reports and writes the page with its JSON twin."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from espalier import numerics
+from espalier.arch.config import HardwareConfig, load_config
+from espalier.backend.compiler import compile_graph
+from espalier.backend.options import CompileOptions
+from espalier.models.builtin import load_builtin, manifest
+from espalier_sim.build import build_simulator
+from espalier_sim.device import SimulatedAccelerator
+from espalier_sim.performance_page import page
+from espalier_sim.progress import Progress, progress_on_stderr
+from espalier_sim.result import ratio
+from espalier_sim.run import RunOptions, run_model
+from espalier_sim.verify import check_layers
+from espalier_sim.verilog import accelerator_verilog
+from espalier_sim.workload import Workload, load_workload
+
+MODEL, TARGET = "resnet18", "zcu104"
+ABLATIONS = (
+    ("neither", CompileOptions(reorder=False, pad=False)),
+    ("padding only", CompileOptions(reorder=False, pad=True)),
+    ("reordering only", CompileOptions(reorder=True, pad=False)),
+    ("both", CompileOptions(reorder=True, pad=True)),
+)
+_MODEL_PICTURES = 8  # for the speed of the integer model
+
+
+def bench(
+    out: Annotated[Path, typer.Option(help="page to write; the JSON twin lies beside it")] = Path(
+        "docs/performance.md"
+    ),
+    resources: Annotated[bool, typer.Option(help="count resources with yosys (minutes)")] = True,
+) -> None:
+    """Measure the built-in model in RTL, with and without reordering and padding, and count resources."""
+    config = load_config(TARGET)
+    with progress_on_stderr() as progress:
+        found: dict[str, Any] = {
+            "date": datetime.now(timezone.utc).date().isoformat(),
+            "run": run_model(RunOptions(MODEL, TARGET), progress).as_json(),
+            "model": manifest(MODEL),
+            "ablation": _ablation(config, progress),
+            "integer_model": _integer_model_speed(progress),
+        }
+        if resources:
+            found["resources"] = _resources(config, progress)
+    twin = out.with_suffix(".json")
+    twin.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    out.write_text(page(found), encoding="utf-8")
+    typer.echo(f"wrote {out} and {twin}")
+
+
+def _ablation(config: HardwareConfig, progress: Progress) -> list[dict[str, Any]]:
+    built = build_simulator(accelerator_verilog(config, progress), config, "", progress)
+    base = load_workload(MODEL, config, None, progress)
+    rows = []
+    for name, options in ABLATIONS:
+        progress(f"ablation: {name}")
+        image = compile_graph(load_builtin(MODEL), config, options)
+        workload = Workload(base.name, image, base.graph)
+        tensor = workload.picture(None)
+        with SimulatedAccelerator(config, progress=progress, built=built) as accelerator:
+            accelerator.load(image)
+            inference = accelerator.infer(workload.input_bytes(tensor, config))
+        check_layers(image, inference, workload.reference(tensor, config), config)
+        metadata = image.metadata
+        rows.append(
+            {
+                "name": name,
+                "cycles": inference.cycles,
+                "predicted_cycles": metadata.predicted_cycles,
+                "utilisation": ratio(metadata.effective_macs, config.lanes * inference.cycles),
+                "null_operators": metadata.null_operators,
+                "program_bytes": len(image.program),
+            }
+        )
+    return rows
+
+
+def _integer_model_speed(progress: Progress) -> dict[str, Any]:
+    """Pictures per second of the integer model, all tensors of every picture computed exactly."""
+    progress("timing the integer model")
+    config = load_config(TARGET)
+    workload = load_workload(MODEL, config)
+    assert workload.graph is not None, "built-in models are graphs"
+    tensor = workload.picture(None)
+    numerics.run(workload.graph, tensor)  # warms the caches
+    started = time.perf_counter()
+    for _ in range(_MODEL_PICTURES):
+        numerics.run(workload.graph, tensor)
+    return {"pictures_per_second": _MODEL_PICTURES / (time.perf_counter() - started)}
+
+
+def _resources(config: HardwareConfig, progress: Progress) -> dict[str, Any]:
+    from espalier_hw.resources import count
+
+    progress("counting resources with yosys (minutes)")
+    design = count(config)
+    assert config.device is not None, "the benchmark's target names its device"
+    return {
+        "modules": {name: asdict(found) for name, found in design.modules.items()},
+        "instances": design.instances,
+        "total": asdict(design.total),
+        "device": asdict(config.device),
+    }
