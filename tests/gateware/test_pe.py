@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -68,8 +69,18 @@ def test_resting_first_and_last():
 @pytest.mark.parametrize("filters", [1, 2, 3, 4])
 def test_shortest_runs_keep_the_accumulator_distance(filters):
     """Runs as short as the distance rule allows; two filters of two operators are the tightest case."""
-    shape = Shape(filters=filters, passes=2, tiles=3, blocks=6, run_length=1, last_words=8)
-    run([shape], write_gap=0, drain_gap=0)
+    shape = Shape(filters=filters, passes=2, tiles=4, blocks=6, run_length=1)
+    # Sets that wait for the output stage leave time to fill the ring, so that blocks then follow at once.
+    config = dataclasses.replace(TINY, ring_words=64, accumulators=4)
+    bench = run([shape], config, write_gap=0, drain_gap=0.99)
+    longest = max(len(list(group)) for _, group in itertools.groupby(enumerate(bench.issue_cycles), gap_key))
+    assert longest >= 5 * filters
+
+
+def gap_key(item):
+    """Equal for operators that were issued in consecutive cycles."""
+    index, cycle = item
+    return cycle - index
 
 
 def test_largest_sums():
