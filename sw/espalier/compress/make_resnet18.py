@@ -30,29 +30,30 @@ NAME = "resnet18"
 PICTURES = 256  # calibration pictures
 SIZE = 224
 CHECKPOINT = "models/resnet18_cifar10_224.pt"
-# 19 % of the multiply-accumulates, 1.4 million operators: what the default budgets give, then balanced by the
-# output errors that a first run reported, so that one more operator helps about as much in any layer.
+# Just under 20 % of the multiply-accumulates with about a million operators. The first layer is bound by its
+# output stage, so a density of one half costs it hardly a cycle. The last stage is pruned hardest: its operators
+# fill the stream memories, and what they leave lets the first two stages give every branch tiles of its own.
 DENSITIES = {
-    "conv1": 0.3,
-    "layer1.0.conv1": 0.1,
-    "layer1.0.conv2": 0.165,
-    "layer1.1.conv1": 0.155,
-    "layer1.1.conv2": 0.225,
-    "layer2.0.conv1": 0.245,
+    "conv1": 0.5,
+    "layer1.0.conv1": 0.16,
+    "layer1.0.conv2": 0.24,
+    "layer1.1.conv1": 0.225,
+    "layer1.1.conv2": 0.275,
+    "layer2.0.conv1": 0.28,
     "layer2.0.downsample": 0.9,
-    "layer2.0.conv2": 0.23,
-    "layer2.1.conv1": 0.24,
+    "layer2.0.conv2": 0.25,
+    "layer2.1.conv1": 0.26,
     "layer2.1.conv2": 0.285,
-    "layer3.0.conv1": 0.295,
-    "layer3.0.downsample": 0.9,
-    "layer3.0.conv2": 0.205,
-    "layer3.1.conv1": 0.175,
-    "layer3.1.conv2": 0.195,
-    "layer4.0.conv1": 0.15,
-    "layer4.0.downsample": 0.675,
-    "layer4.0.conv2": 0.078,
-    "layer4.1.conv1": 0.066,
-    "layer4.1.conv2": 0.072,
+    "layer3.0.conv1": 0.24,
+    "layer3.0.downsample": 0.6,
+    "layer3.0.conv2": 0.18,
+    "layer3.1.conv1": 0.165,
+    "layer3.1.conv2": 0.175,
+    "layer4.0.conv1": 0.09,
+    "layer4.0.downsample": 0.35,
+    "layer4.0.conv2": 0.06,
+    "layer4.1.conv1": 0.055,
+    "layer4.1.conv2": 0.055,
     "fc": 0.65,
 }
 METHOD = (
