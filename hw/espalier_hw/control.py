@@ -141,7 +141,7 @@ class CommandControl(wiring.Component):
 
     def _load(self, m: Module) -> None:
         self._finish(m, self.loader_done, self.loader_error, ErrorCode.BAD_SECTION)
-        with m.If(self.loader_done):
+        with m.If(self.loader_done & ~self.read_error):
             m.d.sync += self.loaded.eq(1)
 
     def _run(self, m: Module) -> None:

@@ -26,7 +26,8 @@ def core_signature(config: HardwareConfig) -> dict[str, wiring.Member]:
     loader_start, sequencer_start: command pulses, never both at work; *_done, *_error: pulses.
     program_address, program_bytes, input_address, output_address: registers, stable during a command.
     read_*, write_*: command and data streams of the AXI engines; write_idle: no write is outstanding.
-    counter_*: read port of the layer counters. layer, state: register values.
+    counter_*: read port of the layer counters. layer, state: register values; the state holds the sequencer's
+    state in bits 3..0 and, from bit 8 on, whether loader, LOAD and STORE are at work.
     observed_*: writes into the feature memory, for simulation.
     """
     address = config.axi_address_bits
