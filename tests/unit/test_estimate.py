@@ -1,18 +1,16 @@
 """The cycle model against hand-made cases."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
 from espalier.arch.config import load_config
 from espalier.backend.compiler import compile_graph
 from espalier.backend.synthetic import RandomNetwork
-from espalier.estimate.cycles import ConvLoad, conv_cycles, pool_cycles, transfer_cycles
+from espalier.estimate.cycles import ConvLoad, conv_cycles, load_cycles, pool_cycles, store_cycles
 from espalier.estimate.overheads import Overheads
 
 CONFIG = load_config("tiny")
-FREE = dataclasses.replace(Overheads(**dict.fromkeys(Overheads.__dataclass_fields__, 0)), pool_tap=1)
+FREE = Overheads(**dict.fromkeys(Overheads.__dataclass_fields__, 0))
 
 
 def load_of(operators, tiles=1, windows=1, residuals=0, groups=1, filters=1):
@@ -78,14 +76,16 @@ def test_rows_that_arrive_late_hold_the_layer_back():
 
 
 def test_pool_is_bound_by_taps_words_or_windows():
-    assert pool_cycles(10, 4, 3, 9, 40, CONFIG, FREE) == 10 * 4 * 9 + CONFIG.output_beats
-    assert pool_cycles(10, 4, 12, 9, 40, CONFIG, FREE) == 10 * 4 * 12 + CONFIG.output_beats
-    assert pool_cycles(10, 4, 3, 9, 4000, CONFIG, FREE) == 4000 + CONFIG.output_beats
+    assert pool_cycles(10, 4, 3, 9, 1, 2, CONFIG, FREE) == 10 * 4 * 9 + CONFIG.output_beats
+    assert pool_cycles(10, 4, 12, 9, 1, 2, CONFIG, FREE) == 10 * 4 * 12 + CONFIG.output_beats
+    assert pool_cycles(10, 4, 3, 9, 8, 2, CONFIG, FREE) == 10 * 4 * 16 + CONFIG.output_beats
 
 
 def test_a_transfer_takes_a_cycle_per_beat():
-    assert transfer_cycles(1000, CONFIG, FREE) == 1000
-    assert transfer_cycles(1000, CONFIG) > 1000
+    assert load_cycles(1000, CONFIG, FREE) == 1000
+    assert load_cycles(1000, CONFIG) > 1000
+    assert store_cycles(100, 4, FREE) == 400
+    assert store_cycles(100, 1) > 100
 
 
 def test_layers_add_up_to_less_than_the_network():

@@ -19,7 +19,7 @@ from espalier.backend.select import layer_stream_words, layer_table_entries
 from espalier.backend.streams import STREAM_WORD_BYTES, build_streams, rest_stream
 from espalier.backend.tables import TABLE_WORD_BYTES, conv_table, pool_table
 from espalier.errors import CapacityError
-from espalier.estimate.cycles import descriptor_cycles, transfer_cycles
+from espalier.estimate.cycles import load_cycles, store_cycles
 from espalier.estimate.overheads import DEFAULT_OVERHEADS
 from espalier.ir.graph import Conv, IntegerGraph, Pool
 
@@ -57,7 +57,7 @@ def emit(
         )
     state = _Emission(
         [bytearray() for _ in range(config.pes)], [bytearray() for _ in range(config.branches)], bytearray(),
-        [], [], DEFAULT_OVERHEADS.start + DEFAULT_OVERHEADS.end,
+        [], [], DEFAULT_OVERHEADS.run,
     )  # fmt: skip
     stored = _stored(graph, placements, config, options)
     _load(graph, placements, config, state)
@@ -67,7 +67,7 @@ def emit(
         state.program += descriptors.conv_or_pool(graph, layer, placements, bases, config, wait)
         _fill_streams(layer, placements, config, state)
         _fill_tables(graph, layer, placements, config, state)
-        state.cycles += layer.cycles + descriptor_cycles(len(layer.geometry.patterns))
+        state.cycles += layer.cycles
         if layer.node.output in stored:
             _store(graph, layer.node.output, layer.index, placements, stored, config, state)
     state.program += descriptors.end(config)
@@ -105,10 +105,9 @@ def _load(
 ) -> None:
     place, channels = placements[graph.input], graph.tensors[graph.input].channels
     state.program += descriptors.load(place, channels, config)
-    state.cycles += descriptor_cycles(0)
     if not waits_for_load(graph, 0):
         beats = descriptors.tile_count(place) * channels * config.word_beats
-        state.cycles += transfer_cycles(beats, config)
+        state.cycles += load_cycles(beats, config)
 
 
 def _store(
@@ -123,7 +122,7 @@ def _store(
     (offset, beats), place, channels = stored[name], placements[name], graph.tensors[name].channels
     state.program += descriptors.store(place, channels, layer, offset, beats, config)
     words = descriptors.tile_count(place) * channels
-    state.cycles += descriptor_cycles(0) + transfer_cycles(words * beats, config)
+    state.cycles += store_cycles(words, beats)
 
 
 def _fill_streams(

@@ -15,7 +15,7 @@ from espalier.backend.mapping import conv_candidates, conv_load, pool_mapping, t
 from espalier.backend.options import CompileOptions
 from espalier.backend.plan import Layer
 from espalier.errors import CapacityError, UnsupportedModelError
-from espalier.estimate.cycles import FloatArray, conv_cycles, transfer_cycles
+from espalier.estimate.cycles import FloatArray, conv_cycles, load_cycles
 from espalier.ir.graph import Conv, IntegerGraph, Node, Pool, Tensor
 
 Progress = Callable[[str, int, int], None]
@@ -70,7 +70,7 @@ def loaded_rows(graph: IntegerGraph, layer: Layer, config: HardwareConfig) -> Fl
     reach = max(pattern.tile_dy for pattern in layer.geometry.patterns) + 2
     needed = np.clip(np.arange(rows) * layer.geometry.stride + reach, 1, tiles_y)
     beats = tiles_x * source.channels * config.word_beats
-    return np.array([transfer_cycles(int(row) * beats, config) for row in needed], np.float64)
+    return np.array([load_cycles(int(row) * beats, config) for row in needed], np.float64)
 
 
 def _lower_node(graph: IntegerGraph, index: int, node: Node, config: HardwareConfig) -> Layer:

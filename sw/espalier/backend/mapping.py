@@ -118,7 +118,8 @@ def pool_mapping(layer: Layer, output: Tensor, config: HardwareConfig) -> tuple[
             channels=-(-output.channels // groups),
             patterns=len(patterns),
             taps=taps,
-            windows_of_all=tiles * output.channels * layer.geometry.fetches,
+            fetches=layer.geometry.fetches,
+            branches=tile_groups * groups,
             config=config,
         )
         options.append((cycles, tile_groups, groups))

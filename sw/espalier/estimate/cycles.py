@@ -63,7 +63,8 @@ def conv_cycles(
     finish = float(state.drained.max())
     if simulated < tiles:
         finish += (tiles - simulated) * (finish - halfway) / (simulated - simulated // 2)
-    return int(np.ceil(finish)) + overheads.layer_end
+    latency = overheads.layer_end + (overheads.residual if load.residuals else 0)
+    return int(np.ceil(finish)) + latency
 
 
 class _State:
@@ -79,7 +80,9 @@ class _State:
         self.depth = config.ring_words // load.block_words
         passes, _, branches, _ = load.operators.shape
         words = float(load.words.sum())
-        self.read_cycles = load.words * (load.tile_groups * (load.windows + load.residuals) / passes / words)
+        shared = load.tile_groups * (load.windows + load.residuals)
+        own = load.windows * overheads.window_latency / config.window_fifo_depth
+        self.read_cycles = load.words * (max(shared, own) / passes / words)
         buffered = config.window_fifo_depth * words * passes / load.windows
         self.slack = max(1, int(buffered // load.block_words))
         self.fetched = float(overheads.first_word)
@@ -138,26 +141,27 @@ def pool_cycles(
     channels: int,
     patterns: int,
     taps: int,
-    windows_of_all: int,
+    fetches: int,
+    branches: int,
     config: HardwareConfig,
     overheads: Overheads = DEFAULT_OVERHEADS,
 ) -> int:
-    """Cycles of a pooling layer.
+    """Predict the cycles of a pooling layer.
 
-    tiles, channels: of the busiest branch; patterns, taps: per channel; windows_of_all: window reads of all
-    branches.
+    tiles, channels: of the busiest of `branches`; patterns, taps, fetches (window reads): per channel.
     """
-    per_channel = max(patterns, taps * overheads.pool_tap, config.output_beats)
-    work = max(tiles * channels * per_channel, windows_of_all)
-    return work + overheads.first_word + config.output_beats + overheads.layer_end
+    window = max(branches, overheads.window_latency / config.window_fifo_depth)
+    per_channel = max(patterns, taps, config.output_beats, fetches * window)
+    latency = overheads.first_word + overheads.pool + config.output_beats + overheads.layer_end
+    return int(tiles * channels * per_channel) + latency
 
 
-def transfer_cycles(beats: int, config: HardwareConfig, overheads: Overheads = DEFAULT_OVERHEADS) -> int:
-    """Cycles of a DMA transfer of so many beats."""
+def load_cycles(beats: int, config: HardwareConfig, overheads: Overheads = DEFAULT_OVERHEADS) -> int:
+    """Predict the cycles until so many beats of the input have arrived."""
     bursts = -(-beats // config.burst_beats)
-    return overheads.dma_latency + beats + bursts * overheads.dma_burst_gap
+    return overheads.load_latency + beats + bursts * overheads.burst_gap
 
 
-def descriptor_cycles(patterns: int, overheads: Overheads = DEFAULT_OVERHEADS) -> int:
-    """Cycles from one descriptor to the start of its layer."""
-    return overheads.descriptor + -(-patterns // overheads.patterns_per_cycle)
+def store_cycles(words: int, beats: int, overheads: Overheads = DEFAULT_OVERHEADS) -> int:
+    """Predict the cycles of a STORE of so many tile words of `beats` AXI beats each."""
+    return overheads.store_latency + words * max(beats, overheads.store_word)

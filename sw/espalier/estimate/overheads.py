@@ -9,18 +9,19 @@ from dataclasses import dataclass
 class Overheads:
     """Latencies that do not depend on the amount of work."""
 
-    start: int = 30  # START to the first descriptor, with the reset of the stream pointers
-    descriptor: int = 12  # reading and decoding one descriptor
-    patterns_per_cycle: int = 4  # window patterns handed to the branches per cycle
-    first_word: int = 14  # layer start to the first window word in the rings
+    run: int = 35  # START to the first descriptor, and last descriptor to DONE
+    first_word: int = 24  # descriptor read to the first window word in the rings
     block_commit: int = 4  # last word of a block through the ring to the first operator of the block
     block_release: int = 4  # last operator of a block to the first word that takes its place
+    window_latency: int = 19  # request of a window until its place in the branch's buffer is free again
     set_done: int = 6  # last operator of a set to its first drained accumulator
-    layer_end: int = 16  # last drained word through requantisation and feature memory
-    dma_latency: int = 60  # request to first beat of a burst on the AXI port
-    dma_burst_gap: int = 2  # cycles without data between bursts that follow each other
-    pool_tap: int = 1  # cycles per vertical tap in the pool unit
-    end: int = 10  # last descriptor to DONE
+    residual: int = 22  # the same with a residual to fetch, in addition
+    layer_end: int = 20  # last drained word through requantisation and feature memory
+    pool: int = 8  # first word of a channel through the pool unit
+    load_latency: int = 60  # LOAD descriptor to the first beat
+    burst_gap: int = 2  # cycles without data between bursts that follow each other
+    store_latency: int = 40  # STORE descriptor to the end, without the words
+    store_word: int = 2  # cycles per stored tile word, at least
 
 
 DEFAULT_OVERHEADS = Overheads()
