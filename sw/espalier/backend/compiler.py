@@ -10,7 +10,7 @@ from __future__ import annotations
 from espalier.arch.config import HardwareConfig
 from espalier.backend.emit import emit
 from espalier.backend.image import ProgramImage
-from espalier.backend.lower import Progress, check_supported, lower_graph, predict_first_layer
+from espalier.backend.lower import Progress, check_supported, lower_graph, predict_exactly
 from espalier.backend.memory import place_tensors
 from espalier.backend.options import CompileOptions
 from espalier.backend.select import select_mappings
@@ -51,6 +51,6 @@ def compile_graph(
     lowered = lower_integer_graph(graph, config)
     layers = lower_graph(lowered, config, options, progress)
     select_mappings(layers, config, options.reorder)
-    predict_first_layer(lowered, layers, config)
+    predict_exactly(lowered, layers, config)
     placements = place_tensors(lowered, config)
     return emit(lowered, layers, placements, config, options)

@@ -42,17 +42,17 @@ def lower_graph(
     return layers
 
 
-def predict_first_layer(graph: IntegerGraph, layers: list[Layer], config: HardwareConfig) -> None:
-    """Correct the prediction of a layer that runs while its input is being loaded."""
-    if not layers or not waits_for_load(graph, 0):
-        return
-    layer = layers[0]
-    rows = loaded_rows(graph, layer, config)
-    if layer.mapping is not None:
-        load = conv_load(layer, layer.mapping, *tile_grid(graph.tensors[layer.node.output], config.tile_size))
-        layer.mapping = dataclasses.replace(layer.mapping, cycles=conv_cycles(load, config, rows))
-    else:
-        layer.pool_cycles = max(layer.pool_cycles, int(rows[-1]))
+def predict_exactly(graph: IntegerGraph, layers: list[Layer], config: HardwareConfig) -> None:
+    """Refine the predictions of the chosen mappings: all tiles, and the first layer during the load."""
+    for layer in layers:
+        rows = loaded_rows(graph, layer, config) if waits_for_load(graph, layer.index) else None
+        if layer.mapping is not None:
+            grid = tile_grid(graph.tensors[layer.node.output], config.tile_size)
+            load = conv_load(layer, layer.mapping, *grid)
+            cycles = conv_cycles(load, config, rows, exact=True)
+            layer.mapping = dataclasses.replace(layer.mapping, cycles=cycles)
+        elif rows is not None:
+            layer.pool_cycles = max(layer.pool_cycles, int(rows[-1]))
 
 
 def waits_for_load(graph: IntegerGraph, index: int) -> bool:

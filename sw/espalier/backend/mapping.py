@@ -63,7 +63,8 @@ def conv_candidates(layer: Layer, output: Tensor, config: HardwareConfig, balanc
     kept = _worth_considering(found)
     if not balance:
         return kept
-    best = {base.tile_groups: base for base in reversed(kept)}  # the fastest of every grouping
+    # Sharing pays most for the fastest of every grouping and block size.
+    best = {(base.tile_groups, base.block_words): base for base in reversed(kept)}
     shared = [mapping for base in best.values() for mapping in _shared(parts, base, config)]
     return _worth_considering(kept + [_predict(layer, mapping, tiles, config) for mapping in shared])
 

@@ -200,8 +200,8 @@ def _exchange(
     shared = np.flatnonzero(link >= 0)
     blocks = taken.shape[1]
     group = link[shared] * blocks + parts.word[shared] // block_words
-    shared = shared[np.lexsort((parts.tap[shared], parts.word[shared], group))]
-    group = np.sort(group)
+    order_of = np.argsort(group, kind="stable")
+    shared, group = shared[order_of], group[order_of]
     begin = np.concatenate(([0], np.cumsum(np.bincount(group, minlength=taken.size))))
     to_left = np.arange(len(group)) - begin[group] < taken.reshape(-1)[group]
     part = start[parts.part]
@@ -209,7 +209,8 @@ def _exchange(
     moved[shared] = np.where(to_left, first[link[shared]], second[link[shared]])
     moved = _undo_overflows(part, moved, link, parts, first, second)
 
-    sequence = np.lexsort((parts.tap, parts.word, moved))
+    # Parts hold their operators by word and tap, the parts of a link too.
+    sequence = np.argsort(moved * parts.words + parts.word if paired.any() else moved, kind="stable")
     split = dataclasses.replace(
         parts,
         word=parts.word[sequence],

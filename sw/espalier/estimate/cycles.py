@@ -13,8 +13,9 @@ from espalier.estimate.overheads import DEFAULT_OVERHEADS, Overheads
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
-# Blocks and tiles that are simulated one by one; the steady state of the rest follows from the last of them.
-_BLOCKS_SIMULATED, _TILES_SIMULATED = 400, 4
+# Blocks and tiles that are simulated one by one unless all are asked for; the steady state of the rest follows
+# from the last of them.
+_BLOCKS_SIMULATED, _TILES_SIMULATED = 150, 3
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,9 @@ def conv_cycles(
     config: HardwareConfig,
     rows_ready: FloatArray | None = None,
     overheads: Overheads = DEFAULT_OVERHEADS,
+    exact: bool = False,
 ) -> int:
-    """Predict the cycles of a convolution.
+    """Predict the cycles of a convolution; `exact`: simulate every tile.
 
     rows_ready: float64[tile rows of the output], cycle in which the windows of a tile row have arrived, when
     the layer runs while its input is being loaded.
@@ -52,7 +54,7 @@ def conv_cycles(
     state = _State(load, config, overheads)
     tiles = len(load.tile_rows)
     enough = max(_TILES_SIMULATED, _BLOCKS_SIMULATED // (load.operators.shape[0] * load.operators.shape[1]))
-    simulated = tiles if rows_ready is not None else min(tiles, enough)
+    simulated = tiles if exact or rows_ready is not None else min(tiles, enough)
     halfway = 0.0
     for tile in range(simulated):
         if rows_ready is not None:
