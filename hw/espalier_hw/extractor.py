@@ -14,7 +14,9 @@ from espalier.arch.config import HardwareConfig
 from espalier_hw.interfaces import window_bits, word_bits
 
 # Column offset of a word as the extractor's two multiplexers want it: by 0..3, then by 0 or 4 columns.
-SELECT = data.StructLayout({"fine": 2, "coarse": 1, "stride2": 1})
+# The fine shift is there twice, straight for columns 4n and 4n+1, inverted for the others: a single one would
+# be merged into a barrel shifter of two-input multiplexers, which takes half as many LUTs again.
+SELECT = data.StructLayout({"fine": 2, "inverted": 2, "coarse": 1, "stride2": 1})
 
 
 def select_columns(m: Module, config: HardwareConfig, column_offset: Value, stride: Value) -> data.View:
@@ -25,6 +27,7 @@ def select_columns(m: Module, config: HardwareConfig, column_offset: Value, stri
     m.d.comb += [
         shift.eq(column_offset + first),
         select.fine.eq(shift),
+        select.inverted.eq(~shift),
         select.coarse.eq(shift >> 2),
         select.stride2.eq(stride == 2),
     ]
@@ -55,11 +58,13 @@ class Extractor(wiring.Component):
         first = size - 2 - size // 2
         word = Signal(word_bits(self.config), reset_less=True)
         # All rows shift as one vector: what spills over from the next row is never selected.
-        shifted = Signal(window_bits(self.config))
+        choices = [self.window >> 8 * fine for fine in range(4)]
+        shifted = [Signal(window_bits(self.config), name=f"shifted_{half}") for half in (0, 1)]
         m.d.comb += [
-            shifted.eq(Array(self.window >> 8 * fine for fine in range(4))[self.select.fine]),
-            self.word.eq(word),
+            shifted[0].eq(Array(choices)[self.select.fine]),
+            shifted[1].eq(Array(reversed(choices))[self.select.inverted]),
         ]
+        m.d.comb += self.word.eq(word)
         with m.If(self.enable):
             m.d.sync += word.eq(
                 Mux(
@@ -74,12 +79,14 @@ class Extractor(wiring.Component):
             )
         return m
 
-    def _columns(self, shifted: Value, start: int, stride: int) -> Value:
+    def _columns(self, shifted: list[Signal], start: int, stride: int) -> Value:
         """T columns from `start` on, of all rows; zero where the window has no such column."""
         columns = self.config.window_columns
         wanted = [start + stride * x for x in range(self.config.tile_size)]
         return Cat(
-            shifted.word_select(row * columns + column, 8) if column < columns else Const(0, 8)
+            shifted[column // 2 % 2].word_select(row * columns + column, 8)
+            if column < columns
+            else Const(0, 8)
             for row in range(self.config.word_rows)
             for column in wanted
         )

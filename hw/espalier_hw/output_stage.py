@@ -97,7 +97,7 @@ class OutputStage(wiring.Component):
         ]
         wiring.connect(m, wiring.flipped(self.table_write), table.table_write)
         wiring.connect(m, table.residual_request, wiring.flipped(self.residual_request))
-        self._residual(m, table, drain, requantiser, scale, advance)
+        self._residual(m, table, drain, scale, advance)
         self._collect(m, requantiser, advance)
         return m
 
@@ -106,7 +106,6 @@ class OutputStage(wiring.Component):
         m: Module,
         table: TableWalker,
         drain: Drain,
-        requantiser: Requantiser,
         scale: ResidualScale,
         advance: Signal,
     ) -> None:
@@ -121,15 +120,15 @@ class OutputStage(wiring.Component):
             tiles.write_data.eq(self.residual_data),
             needed.eq(self.layer.residual & drain.next_entry.last),
             drain.residual_there.eq(~needed | ((unclaimed != 0) & scale.ready)),
-            fetch.eq(advance & requantiser.residual_valid & self.layer.residual),
-            tiles.read.eq(fetch & requantiser.residual_final),
+            fetch.eq(advance & drain.beat_valid & drain.beat.entry.last & self.layer.residual),
+            tiles.read.eq(fetch & drain.beat.final),
             table.residual_done.eq(tiles.read),
             scale.pixels.eq(pixels),
         ]
         m.d.sync += unclaimed.eq(unclaimed + self.residual_valid - (drain.entry_starts & needed))
         with m.If(fetch):
             m.d.sync += pixels.eq(
-                choose_beat(tiles.read_data, scale.lanes * 8, config.output_beats, requantiser.residual_index)
+                choose_beat(tiles.read_data, scale.lanes * 8, config.output_beats, drain.beat.index)
             )
 
     def _collect(self, m: Module, requantiser: Requantiser, advance: Signal) -> None:

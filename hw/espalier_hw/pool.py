@@ -12,6 +12,7 @@ from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.operators import PACKED_FIELD_BITS
+from espalier_hw.carry import add_choice
 from espalier_hw.interfaces import word_bits
 
 TAPS = 4
@@ -91,8 +92,9 @@ class PoolUnit(wiring.Component):
                 accumulator = Signal(LANE_BITS, name=f"accumulator_{lane}", reset_less=True)
                 accumulators.append(accumulator)
                 pixel = tile.word_select(lane, 8)
+                kept = Mux(self.average & ~fresh, accumulator, 0)
                 with m.If(self.average | fresh | (pixel > accumulator[:8])):
-                    m.d.sync += accumulator.eq(Mux(self.average & ~fresh, accumulator, 0) + pixel)
+                    m.d.sync += accumulator.eq(add_choice(pixel, kept, LANE_BITS))
         m.d.comb += self.result.eq(Cat(accumulators))
 
     @staticmethod

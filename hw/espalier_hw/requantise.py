@@ -19,6 +19,7 @@ from espalier.arch.program import (
     MULTIPLIER_BITS,
     MULTIPLIER_SHIFTS,
 )
+from espalier_hw.carry import add_choice
 from espalier_hw.drain import beat_layout, choose_beat
 from espalier_hw.interfaces import LAYER
 from espalier_hw.lanes import is_packed
@@ -31,30 +32,27 @@ _PRODUCT_BITS = ACCUMULATOR_BITS + MULTIPLIER_BITS
 class Requantiser(wiring.Component):
     """Beats of sums in, beats of bytes out, `STAGES` cycles of `advance` later, for entries with `last`.
 
-    Stage 1 (the input's registers): packed sums; 2: lanes; 3: sums of all parts; 4: with bias; 5, 6:
-    times the multiplier; 7: shifted; 8: saturated; 9: plus term. Clamping and masking are behind stage 9.
-    residual_index, residual_final, residual_valid: the beat in stage 3; its pixels have to come back as
-    `terms` five cycles of `advance` later. slot, final, bytes, tile_y, tile_x, channel: the output.
+    Stage 1 (the input's registers): packed sums; 2: lanes; 3: bias and all parts; 4, 5: times the multiplier;
+    6: shifted; 7: saturated, with `terms`. Clamping and masking are behind stage 7. The bias is that of the
+    first part. terms: belong to the beat in stage 6, that is `TERM_DELAY` cycles of `advance` after it was
+    at the input. slot, final, bytes, tile_y, tile_x, channel: the output.
     end_of_layer: pulse, the last beat of the layer's last entry has been added up. busy: a beat is in
     the stages behind that.
     """
 
-    STAGES = 8
+    STAGES = 6
+    TERM_DELAY = 5
 
     def __init__(self, config: HardwareConfig) -> None:
         self.config = config
         self.lanes = 2 * config.output_pairs
         beat = beat_layout(config)
-        index = beat["index"].shape
         super().__init__(
             {
                 "layer": In(LAYER),
                 "advance": In(1),
                 "beat_valid": In(1),
                 "beat": In(beat),
-                "residual_valid": Out(1),
-                "residual_index": Out(index),
-                "residual_final": Out(1),
                 "terms": In(self.lanes * TERM_BITS),
                 "valid": Out(1),
                 "slot": Out(range(config.output_beats)),
@@ -75,26 +73,23 @@ class Requantiser(wiring.Component):
         arrived = self._delay(m, "arrived", self.beat_valid, 1, 2, reset_less=False)[2]
         last = self._delay(m, "last", entry.last, 1, 2)[2]
         end = self._delay(m, "end", entry.end_of_layer, 1, 2)[2]
-        index = self._delay(m, "index", self.beat.index, 1, 9)
-        final = self._delay(m, "final", self.beat.final, 1, 9)
-        valid = self._delay(m, "valid", arrived & last, 2, 9, reset_less=False)
+        index = self._delay(m, "index", self.beat.index, 1, 7)
+        final = self._delay(m, "final", self.beat.final, 1, 7)
+        valid = self._delay(m, "valid", arrived & last, 2, 7, reset_less=False)
         m.d.comb += [
             self.end_of_layer.eq(self.advance & arrived & final[2] & end),
-            self.busy.eq(Cat(valid[stage] for stage in range(3, 10)).any()),
-            self.residual_valid.eq(valid[3]),
-            self.residual_index.eq(index[3]),
-            self.residual_final.eq(final[3]),
-            self.valid.eq(valid[9]),
-            self.final.eq(final[9]),
-            self.slot.eq(self._slot(index[9])),
-            self.tile_y.eq(self._delay(m, "tile_y", entry.tile_y, 1, 9)[9]),
-            self.tile_x.eq(self._delay(m, "tile_x", entry.tile_x, 1, 9)[9]),
-            self.channel.eq(self._delay(m, "channel", entry.channel, 1, 9)[9]),
+            self.busy.eq(Cat(valid[stage] for stage in range(3, 8)).any()),
+            self.valid.eq(valid[7]),
+            self.final.eq(final[7]),
+            self.slot.eq(self._slot(index[7])),
+            self.tile_y.eq(self._delay(m, "tile_y", entry.tile_y, 1, 7)[7]),
+            self.tile_x.eq(self._delay(m, "tile_x", entry.tile_x, 1, 7)[7]),
+            self.channel.eq(self._delay(m, "channel", entry.channel, 1, 7)[7]),
         ]
-        sums = self._add_parts(m, self._unpack(m), arrived, index[2])
-        sums[0] = Mux(self.layer.reduce, self._add_lanes(m, index[3]), sums[0])
-        numbers = self._scale(m, sums)
-        inside = self._inside(m, index[8])
+        lanes, carries = self._unpack(m)
+        lanes[0] = Mux(self.layer.reduce, self._add_lanes(m, index[3]), lanes[0]).as_signed()
+        numbers = self._scale(m, self._add_parts(m, lanes, carries, arrived, index[2]))
+        inside = self._inside(m, index[6])
         m.d.comb += self.bytes.eq(
             Cat(
                 Mux(inside[lane], _clamp(number[FRACTION_BITS:]), self.layer.out_pad)
@@ -125,30 +120,44 @@ class Requantiser(wiring.Component):
                 m.d.sync += stages[stage].eq(stages[stage - 1])
         return stages
 
-    def _unpack(self, m: Module) -> list[Value]:
-        """Lanes of stage 2. Of two sums in one DSP slice, a negative low one has borrowed from the high."""
+    def _unpack(self, m: Module) -> tuple[list[Value], list[Value]]:
+        """Lanes of stage 2, times 16 for high digits, and what the adder behind has to add to them.
+
+        Of two sums in one DSP slice, a negative low one has borrowed from the high one. The borrow goes back
+        through the carry of the next adder: sixteen times it is four ones below the lane.
+        """
         config, half = self.config, PACKED_FIELD_BITS
+        high_digit = self.beat.entry.high_digit
         lanes: list[Value] = []
+        carries: list[Value] = []
         for pair in range(config.output_pairs):
             packed = [
                 is_packed(config, beat * config.output_pairs + pair) for beat in range(config.output_beats)
             ]
-            value = self.beat.pairs.word_select(pair, 2 * half)
-            pooled = self.beat.pool.word_select(pair, 2 * LANE_BITS)
-            low = value[:half] | pooled[:half]
-            borrowed = value[half - 1] & choose_beat(
-                Cat(Const(flag, 1) for flag in packed), 1, config.output_beats, self.beat.index
+            sums = self.beat.pairs.word_select(pair, 2 * half)
+            value = sums | self.beat.pool.word_select(pair, 2 * LANE_BITS)
+            borrowed = Signal(name=f"borrowed_{pair}")
+            m.d.comb += borrowed.eq(
+                sums[half - 1]
+                & choose_beat(Cat(Const(flag, 1) for flag in packed), 1, config.output_beats, self.beat.index)
             )
-            high = (value[half:] | pooled[half:]) + borrowed
-            lanes.append(self._register(m, f"lane_{2 * pair}", low[:half].as_signed(), half))
-            lanes.append(self._register(m, f"lane_{2 * pair + 1}", high[:half].as_signed(), half))
-        return lanes
+            for number, lane, carry in (
+                (2 * pair, value[:half], Const(0, 1)),
+                (2 * pair + 1, value[half:], borrowed),
+            ):
+                scaled = Cat(carry.replicate(DIGIT_BITS), lane).as_signed()
+                chosen = Mux(high_digit, scaled, lane.as_signed())
+                lanes.append(self._register(m, f"lane_{number}", chosen, half + DIGIT_BITS))
+                carries.append(self._register(m, f"carry_{number}", carry, 1))
+        return lanes, carries
 
-    def _add_parts(self, m: Module, lanes: list[Value], arrived: Value, index: Value) -> list[Value]:
-        """Sum of all parts so far, kept per beat; behind stage 2."""
+    def _add_parts(
+        self, m: Module, lanes: list[Value], carries: list[Value], arrived: Value, index: Value
+    ) -> list[Value]:
+        """Add parts to the bias, in the registers of stage 3 and in a memory that keeps the sums per beat."""
         entry = self.beat.entry
         first = self._delay(m, "first", entry.first, 1, 2)[2]
-        high_digit = self._delay(m, "high_digit", entry.high_digit, 1, 2)[2]
+        bias = self._delay(m, "bias", entry.bias, 1, 2)[2]
         m.submodules.parts = parts = memory.Memory(
             shape=self.lanes * ACCUMULATOR_BITS,
             depth=1 << len(index),
@@ -156,19 +165,21 @@ class Requantiser(wiring.Component):
             attrs={"ram_style": "distributed"},
         )
         write_port, read_port = parts.write_port(), parts.read_port(domain="comb")
-        sums: list[Value] = []
-        for number, lane in enumerate(lanes):
-            total = Signal(signed(ACCUMULATOR_BITS), name=f"sum_{number}")
+        totals = []
+        for number, (lane, carry) in enumerate(zip(lanes, carries, strict=True)):
+            total = Signal(ACCUMULATOR_BITS, name=f"total_{number}")
             stored = read_port.data.word_select(number, ACCUMULATOR_BITS)
-            m.d.comb += total.eq(Mux(first, 0, stored) + Mux(high_digit, lane << DIGIT_BITS, lane))
-            sums.append(total)
+            m.d.comb += total.eq(add_choice(lane, Mux(first, bias, stored), ACCUMULATOR_BITS, carry[0]))
+            totals.append(total)
         m.d.comb += [
             read_port.addr.eq(index),
             write_port.addr.eq(index),
             write_port.en.eq(self.advance & arrived),
-            write_port.data.eq(Cat(sums)),
+            write_port.data.eq(Cat(totals)),
         ]
-        return sums
+        return [
+            self._register(m, f"sum_{number}", total, ACCUMULATOR_BITS) for number, total in enumerate(totals)
+        ]
 
     def _add_lanes(self, m: Module, index: Value) -> Value:
         """Sum of all lanes of the tile, in layers with `reduce`: complete two cycles after the last lane.
@@ -186,37 +197,33 @@ class Requantiser(wiring.Component):
         return total
 
     def _scale(self, m: Module, sums: list[Value]) -> list[Signal]:
-        """Stages 3 to 9: bias, multiplier, shift, saturation, residual."""
+        """Stages 4 to 7: multiplier, shift, saturation, residual."""
         entry = self.beat.entry
-        bias = self._delay(m, "bias", entry.bias, 1, 3)[3]
-        multiplier = self._delay(m, "multiplier", entry.multiplier, 1, 4)[4]
-        shift = self._delay(m, "shift", entry.shift, 1, 6)[6]
+        multiplier = self._delay(m, "multiplier", entry.multiplier, 1, 3)[3]
+        shift = self._delay(m, "shift", entry.shift, 1, 5)[5]
+        bits = FIXED_POINT_BITS
         numbers = []
         for lane, value in enumerate(sums):
-            total = self._register(m, f"total_{lane}", value, ACCUMULATOR_BITS)
-            biased = self._register(m, f"biased_{lane}", total + bias, ACCUMULATOR_BITS)
-            early = self._register(m, f"early_{lane}", biased * multiplier, _PRODUCT_BITS)
+            early = self._register(m, f"early_{lane}", value * multiplier, _PRODUCT_BITS)
             product = self._register(m, f"product_{lane}", early, _PRODUCT_BITS)
-            shifted = self._register(
-                m,
-                f"shifted_{lane}",
-                Array(product[s : s + FIXED_POINT_BITS] for s in MULTIPLIER_SHIFTS)[shift],
-                FIXED_POINT_BITS,
-            )
+            windows = Array(product[s : s + bits] for s in MULTIPLIER_SHIFTS)
+            tops = [product[s + bits - 1 :] for s in MULTIPLIER_SHIFTS]
+            fits = Array(~top.any() | top.all() for top in tops)
+            shifted = self._register(m, f"shifted_{lane}", windows[shift], bits)
+            fitting = self._register(m, f"fitting_{lane}", fits[shift], 1)[0]
             sign = self._register(m, f"sign_{lane}", product[-1], 1)[0]
-            tops = [product[s + FIXED_POINT_BITS - 1 :] for s in MULTIPLIER_SHIFTS]
-            fits = self._register(m, f"fits_{lane}", Array(~top.any() | top.all() for top in tops)[shift], 1)
-            limit = Cat((~sign).replicate(FIXED_POINT_BITS - 1), sign)
-            limited = self._register(m, f"limited_{lane}", Mux(fits[0], shifted, limit), FIXED_POINT_BITS)
+            limit = Cat((~sign).replicate(bits - 1), sign)
             term = self.terms.word_select(lane, TERM_BITS).as_signed()
-            numbers.append(self._register(m, f"number_{lane}", limited + term, TERM_BITS + 1))
+            limited = Mux(fitting, shifted, limit.as_signed())
+            number = add_choice(term, limited, TERM_BITS + 1).as_signed()
+            numbers.append(self._register(m, f"number_{lane}", number, TERM_BITS + 1))
         return numbers
 
     def _inside(self, m: Module, index: Value) -> Signal:
-        """Find the lanes inside the map (`reduce`: lane 0 only), from the index of stage 8, for stage 9."""
+        """Find the lanes inside the map (`reduce`: lane 0 only), from the index of stage 6, for stage 7."""
         layer, size = self.layer, self.config.tile_size
-        tile_y = self._delay(m, "mask_tile_y", self.beat.entry.tile_y, 1, 8)[8]
-        tile_x = self._delay(m, "mask_tile_x", self.beat.entry.tile_x, 1, 8)[8]
+        tile_y = self._delay(m, "mask_tile_y", self.beat.entry.tile_y, 1, 6)[6]
+        tile_x = self._delay(m, "mask_tile_x", self.beat.entry.tile_x, 1, 6)[6]
         last_y, last_x = Signal(8), Signal(8)
         rows, columns, row_inside, column_inside = (Signal(size) for _ in range(4))
         tile = Signal(size * size)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -17,6 +17,7 @@ from espalier.arch.program import (
     RESIDUAL_MULTIPLIER_BITS,
     RESIDUAL_SHIFTS,
 )
+from espalier_hw.carry import add_choice
 from espalier_hw.interfaces import LAYER
 
 ROUNDING = 1 << (FRACTION_BITS - 1)
@@ -66,35 +67,36 @@ class ResidualScale(wiring.Component):
         self._fill(m, low_table.write_port(), high_table.write_port())
         offset = Signal(FRACTION_BITS + 9)
         m.d.comb += offset.eq((self.layer.out_zero << FRACTION_BITS) + ROUNDING)
-        terms = []
+        terms: list[Value] = []
         for lane in range(self.lanes):
             low_port, high_port = low_table.read_port(domain="comb"), high_table.read_port(domain="comb")
             m.d.comb += [
                 low_port.addr.eq(self.pixels.word_select(2 * lane, _NIBBLE)),
                 high_port.addr.eq(self.pixels.word_select(2 * lane + 1, _NIBBLE)),
             ]
-            low = Signal(RESIDUAL_MULTIPLIER_BITS + _NIBBLE, name=f"low_{lane}", reset_less=True)
-            high = Signal(signed(_PRODUCT_BITS), name=f"high_{lane}", reset_less=True)
-            product = Signal(signed(_PRODUCT_BITS), name=f"product_{lane}", reset_less=True)
-            shifted = Signal(
-                signed(_PRODUCT_BITS - RESIDUAL_SHIFTS[0]), name=f"shifted_{lane}", reset_less=True
-            )
-            term = Signal(signed(TERM_BITS), name=f"term_{lane}", reset_less=True)
-            limit = 1 << (FIXED_POINT_BITS - 1)
-            limited = Mux(shifted >= limit, limit - 1, Mux(shifted < -limit, -limit, shifted))
-            with m.If(self.advance):
-                m.d.sync += [
-                    low.eq(low_port.data),
-                    high.eq(high_port.data.as_signed()),
-                    product.eq(high + low),
-                    shifted.eq(
-                        Array(product >> shift for shift in RESIDUAL_SHIFTS)[self.layer.residual_shift]
-                    ),
-                    term.eq(Mux(self.layer.residual, limited, 0) + offset),
-                ]
-            terms.append(term)
+            terms.append(self._lane(m, lane, low_port.data, high_port.data, offset))
         m.d.comb += self.terms.eq(Cat(terms))
         return m
+
+    def _lane(self, m: Module, lane: int, low_data: Value, high_data: Value, offset: Signal) -> Signal:
+        """Add two multiples, shift, saturate and add the offset, one register each."""
+        low = Signal(RESIDUAL_MULTIPLIER_BITS + _NIBBLE, name=f"low_{lane}", reset_less=True)
+        high = Signal(signed(_PRODUCT_BITS), name=f"high_{lane}", reset_less=True)
+        product = Signal(signed(_PRODUCT_BITS), name=f"product_{lane}", reset_less=True)
+        shifted = Signal(signed(FIXED_POINT_BITS + 1), name=f"shifted_{lane}", reset_less=True)
+        term = Signal(signed(TERM_BITS), name=f"term_{lane}", reset_less=True)
+        sign, fits = shifted[-1], shifted[-1] == shifted[-2]
+        limit = Cat((~sign).replicate(FIXED_POINT_BITS - 1), sign)
+        limited = Mux(self.layer.residual, Mux(fits, shifted[:FIXED_POINT_BITS], limit), 0).as_signed()
+        with m.If(self.advance):
+            m.d.sync += [
+                low.eq(low_data),
+                high.eq(high_data.as_signed()),
+                product.eq(high + low),
+                shifted.eq(Array(product >> shift for shift in RESIDUAL_SHIFTS)[self.layer.residual_shift]),
+                term.eq(add_choice(offset, limited, TERM_BITS)),
+            ]
+        return term
 
     def _table(self, m: Module, name: str, bits: int) -> memory.Memory:
         """Memory of sixteen multiples."""

@@ -126,14 +126,15 @@ def add_filters(rng, config, layer):
         order += [pe] * filters
     for _ in range(common["passes"]):
         rng.shuffle(order)
-        first = 1
+        first, bias = 1, 0
         for position, pe in enumerate(order):
+            bias = int(rng.integers(-(1 << 15), 1 << 15)) if first else bias
             last = int(rng.random() < 0.6 or position == len(order) - 1)
             layer.entries.append(
                 {
                     "multiplier": int(rng.integers(0, 1 << 17)),
                     "shift": int(rng.integers(1, 4)),
-                    "bias": int(rng.integers(-(1 << 15), 1 << 15)),
+                    "bias": bias,
                     "out_channel": int(rng.integers(0, 64)),
                     "pe": pe,
                     "first": first,

@@ -57,12 +57,13 @@ def random_table(rng, passes):
             parts = min(int(rng.integers(1, 4)), CONFIG.accumulators - held[pe])
             held[pe] += parts
             dropped = rng.random() < 0.15
+            bias = int(rng.integers(-(1 << 20), 1 << 20))
             for part in range(parts):
                 entries.append(
                     {
                         "multiplier": int(rng.integers(0, 1 << 17)) >> int(rng.integers(0, 17)),
                         "shift": int(rng.integers(0, 4)),
-                        "bias": int(rng.integers(-(1 << 20), 1 << 20)),
+                        "bias": bias,
                         "out_channel": int(rng.integers(0, 40)),
                         "pe": int(pe),
                         "first": int(part == 0),
