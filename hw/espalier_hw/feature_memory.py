@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.feature_layout import BANKS
+from espalier_hw.arbitration import delay
 from espalier_hw.hierarchy import place
 from espalier_hw.interfaces import tile_bits
 from espalier_hw.tile_address import ADDRESS_BITS
@@ -35,7 +34,8 @@ class FeatureBank(wiring.Component):
     """One bank: one read and one write a cycle.
 
     `read_data` follows `read_enable` and `read_address` after LATENCY cycles and then keeps its value
-    until the next read. A word that is written in the cycle of its read reads as before.
+    until the next read; an address outside the bank reads as anything. A word that is written in the cycle
+    of its read reads as before.
     """
 
     LATENCY = 3
@@ -78,7 +78,7 @@ class FeatureBank(wiring.Component):
             m.d.sync += output.eq(read.data)
         return output, chosen
 
-    def _inside(self, address: Signal, start: int, size: int) -> Any:
+    def _inside(self, address: Signal, start: int, size: int) -> Value:
         return (address >= start) & (address < start + size)
 
     def elaborate(self, platform: object) -> Module:
@@ -87,11 +87,13 @@ class FeatureBank(wiring.Component):
         data = Signal(self.width, reset_less=True)
         start = 0
         parts = [self.depth] if self.ultra else block_ram_parts(self.depth)
+        word: Value = Const(0, self.width)
         for index, size in enumerate(parts):
             output, chosen = self._part(m, f"part_{index}", start, size)
-            with m.If(chosen):
-                m.d.sync += data.eq(output)
+            word = Mux(chosen, output, word) if index else output
             start += size
+        with m.If(delay(m, self.read_enable, self.LATENCY - 1)):
+            m.d.sync += data.eq(word)
         m.d.comb += self.read_data.eq(data)
         return m
 
