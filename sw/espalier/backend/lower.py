@@ -52,7 +52,8 @@ def predict_exactly(graph: IntegerGraph, layers: list[Layer], config: HardwareCo
             cycles = conv_cycles(load, config, rows, exact=True)
             layer.mapping = dataclasses.replace(layer.mapping, cycles=cycles)
         elif rows is not None:
-            layer.pool_cycles = max(layer.pool_cycles, int(rows[-1]))
+            left = layer.pool_cycles * (1 - np.arange(len(rows)) / len(rows))  # from each tile row to the end
+            layer.pool_cycles = int((rows + left).max())
 
 
 def waits_for_load(graph: IntegerGraph, index: int) -> bool:

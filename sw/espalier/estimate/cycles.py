@@ -13,8 +13,8 @@ from espalier.estimate.overheads import DEFAULT_OVERHEADS, Overheads
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
-# Blocks and tiles that are simulated one by one unless all are asked for; the steady state of the rest follows
-# from the last of them.
+# Blocks and tiles that are simulated one by one unless all are asked for; the steady state of the rest
+# follows from the last of them.
 _BLOCKS_SIMULATED, _TILES_SIMULATED = 150, 3
 
 
@@ -92,9 +92,10 @@ class _State:
         self.finish = np.zeros(load.filters.shape)
         self.arrivals: list[float] = []
         self.released: list[FloatArray] = []
-        self.sets_held = config.accumulators // load.filters
-        self.held = [int(value) for value in np.unique(self.sets_held)]
-        self.drained_sets: list[FloatArray] = []
+        self.accumulators = config.accumulators
+        self.filter_counts = [int(value) for value in np.unique(load.filters)]
+        self.slots = [[_turns(pes) for pes in drains] for drains in load.drains]
+        self.drained_sets: list[FloatArray] = []  # per set, float64[branches, PEs, accumulators]
         self.drained = np.zeros(branches)  # end of the last entry
 
     def tile(self) -> None:
@@ -102,15 +103,16 @@ class _State:
         for which in range(self.load.operators.shape[0]):
             self._wait_for_accumulators()
             self._blocks(self.load.operators[which])
-            self._drain(self.load.drains[which])
+            self._drain(self.load.drains[which], self.slots[which])
 
     def _wait_for_accumulators(self) -> None:
-        """Hold back PEs whose accumulators are not free: the set some sets ago must have been drained."""
-        index = len(self.drained_sets)
-        for held in self.held:
-            if index >= held:
-                free = np.maximum(self.finish, self.drained_sets[index - held])
-                self.finish = np.where(self.sets_held == held, free, self.finish)
+        """Hold back PEs until enough of their accumulators have been drained for the next set."""
+        for filters in self.filter_counts:
+            needed = (len(self.drained_sets) + 1) * filters - self.accumulators
+            if needed > 0:
+                index, slot = divmod(needed - 1, filters)
+                free = np.maximum(self.finish, self.drained_sets[index][:, :, slot])
+                self.finish = np.where(self.load.filters == filters, free, self.finish)
 
     def _blocks(self, operators: IntArray) -> None:
         commit, release = self.overheads.block_commit, self.overheads.block_release
@@ -126,16 +128,25 @@ class _State:
             self.arrivals.append(float(self.arrival.max()))
             self.released.append(self.finish.max(axis=1) + release)
 
-    def _drain(self, drains: list[IntArray]) -> None:
+    def _drain(self, drains: list[IntArray], slots: list[IntArray]) -> None:
         done = self.finish + self.overheads.set_done
-        free = np.zeros_like(done)
-        for branch, pes in enumerate(drains):
+        free = np.zeros((*done.shape, self.accumulators))
+        for branch, (pes, slot) in enumerate(zip(drains, slots, strict=True)):
             index = np.arange(len(pes))
             ready = np.maximum(done[branch, pes], self.drained[branch])
             ends = np.maximum.accumulate(ready - index * self.beats) + (index + 1) * self.beats
-            np.maximum.at(free[branch], pes, ends)
+            free[branch, pes, slot] = ends
             self.drained[branch] = ends[-1]
         self.drained_sets.append(free)
+
+
+def _turns(pes: IntArray) -> IntArray:
+    """Count the earlier entries of the same PE, for every entry."""
+    order = np.argsort(pes, kind="stable")
+    ranked = np.arange(len(pes)) - np.searchsorted(pes[order], pes[order])
+    turns = np.empty_like(ranked)
+    turns[order] = ranked
+    return turns
 
 
 def pool_cycles(
