@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -41,6 +41,11 @@ def output_tensor(layer: data.View) -> dict[str, Value]:
     return {name: getattr(layer, f"out_{name}") for name in TENSOR.members}
 
 
+def times(words: Value, beats: Value) -> Value:
+    """Multiply by a number of a few bits with adders; a product would take DSP slices that the PEs need."""
+    return sum((Mux(beats[bit], words << bit, 0) for bit in range(1, len(beats))), Mux(beats[0], words, 0))
+
+
 def walk(tiles_y: int, tiles_x: int, channels: int) -> list[tuple[int, int, int]]:
     """List the tile words of a tensor in DDR order as (tile row, tile column, channel); reference."""
     return [(y, x, c) for y in range(tiles_y) for x in range(tiles_x) for c in range(channels)]
@@ -51,7 +56,6 @@ class TileWalk(wiring.Component):
 
     start: pulse, back to the first word; `tensor` is valid from then on. step: pulse, next word.
     address: of the current word. last_of_row: it is the last word of its tile row; last: of the tensor.
-    words: words of the tensor, valid three cycles after `start`.
     """
 
     def __init__(self) -> None:
@@ -63,20 +67,14 @@ class TileWalk(wiring.Component):
                 "address": Out(TILE_ADDRESS),
                 "last_of_row": Out(1),
                 "last": Out(1),
-                "words": Out(BURST_COUNT_BITS),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Three nested counters and two multiplications in sequence."""
+        """Three nested counters."""
         m = Module()
         tensor, address = self.tensor, self.address
         y, x, channel = Signal(8), Signal(8), Signal(13)
-        area = Signal(16)
-        m.d.sync += [
-            area.eq(tensor.tiles_y * tensor.tiles_x),
-            self.words.eq(area * tensor.channels),
-        ]
         last_channel = channel == tensor.channels - 1
         last_column = x == tensor.tiles_x - 1
         m.d.comb += [
@@ -127,7 +125,7 @@ class LoadWalker(wiring.Component):
         m = Module()
         config, command = self.config, self.command
         tensor, rows, wait = Signal(TENSOR), Signal(8), Signal(range(WRITE_LATENCY + 1))
-        address = Signal(config.axi_address_bits)
+        address, beats = Signal(config.axi_address_bits), Signal(BURST_COUNT_BITS)
         m.submodules.walk = self.walk = TileWalk()
         arriving = Signal(WRITE_LATENCY)
         row_done, all_done, moving = Signal(), Signal(), Signal()
@@ -137,7 +135,7 @@ class LoadWalker(wiring.Component):
             row_done.eq(self.write.valid & self.write.ready & self.row_end),
             all_done.eq(self.write.valid & self.write.ready & self.tensor_end),
             command.payload.address.eq(address),
-            command.payload.beats.eq(self.walk.words * config.word_beats),
+            command.payload.beats.eq(beats),
         ]
         m.d.sync += arriving.eq(Cat(row_done, arriving))
         with m.If(arriving[-1]):
@@ -151,14 +149,13 @@ class LoadWalker(wiring.Component):
             with m.State("IDLE"), m.If(self.start):
                 m.d.comb += self.walk.start.eq(1)
                 m.d.sync += [tensor[n].eq(v) for n, v in output_tensor(self.layer).items()]
-                m.d.sync += address.eq(self.base_address + self.layer.dram_offset)
-                m.d.sync += [rows.eq(0), wait.eq(0)]
-                m.next = "SIZE"
-            with m.State("SIZE"):
-                m.d.sync += wait.eq(wait + 1)
-                with m.If(wait == 3):
-                    m.d.sync += wait.eq(0)
-                    m.next = "COMMAND"
+                m.d.sync += [
+                    address.eq(self.base_address + self.layer.dram_offset),
+                    beats.eq(times(self.layer.dram_words, Const(config.word_beats, 3))),
+                    rows.eq(0),
+                    wait.eq(0),
+                ]
+                m.next = "COMMAND"
             with m.State("COMMAND"):
                 m.d.comb += command.valid.eq(1)
                 with m.If(command.ready):
@@ -227,7 +224,7 @@ class StoreWalker(wiring.Component):
         """Command first, then requests for as many words as the FIFO has room for."""
         m = Module()
         command, wait = self.command, Signal(range(SETTLE_CYCLES))
-        address = Signal(self.config.axi_address_bits)
+        address, beats = Signal(self.config.axi_address_bits), Signal(BURST_COUNT_BITS)
         m.submodules.walk = self.walk = TileWalk()
         requesting = Signal()
         self._requests(m, requesting)
@@ -235,20 +232,19 @@ class StoreWalker(wiring.Component):
         m.d.comb += [self.walk.tensor[n].eq(v) for n, v in input_tensor(self.layer).items()]
         m.d.comb += [
             command.payload.address.eq(address),
-            command.payload.beats.eq(self.walk.words * self.layer.store_beats),
+            command.payload.beats.eq(beats),
         ]
         with m.FSM() as fsm:
             m.d.comb += [self.busy.eq(~fsm.ongoing("IDLE")), requesting.eq(fsm.ongoing("REQUEST"))]
             with m.State("IDLE"), m.If(self.start):
                 m.d.comb += self.walk.start.eq(1)
-                m.d.sync += [wait.eq(0), self.words_left.eq(0)]
-                m.d.sync += address.eq(self.base_address + self.layer.dram_offset)
-                m.next = "SIZE"
-            with m.State("SIZE"):
-                m.d.sync += wait.eq(wait + 1)
-                with m.If(wait == 3):
-                    m.d.sync += [wait.eq(0), self.words_left.eq(self.walk.words)]
-                    m.next = "COMMAND"
+                m.d.sync += [
+                    address.eq(self.base_address + self.layer.dram_offset),
+                    beats.eq(times(self.layer.dram_words, self.layer.store_beats)),
+                    self.words_left.eq(self.layer.dram_words),
+                    wait.eq(0),
+                ]
+                m.next = "COMMAND"
             with m.State("COMMAND"):
                 m.d.comb += command.valid.eq(1)
                 with m.If(command.ready):

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.program import PROGRAM_WORD_BITS, SECTION_FIELDS, TABLE_WORD_BITS, SectionKind
-from espalier_hw.gearbox import WORD_BYTES, Gearbox
+from espalier_hw.gearbox import Gearbox
 from espalier_hw.interfaces import dma_beat, dma_command, memory_write, struct
 
 SECTION = struct(SECTION_FIELDS)
@@ -78,7 +78,8 @@ class Loader(wiring.Component):
             with m.State("HEADER"):
                 self._header(m)
             with m.State("SIZE"):
-                packed_bytes = self.section.words * WORD_BYTES
+                # Nine bytes a word; a multiplication would take DSP slices.
+                packed_bytes = self.section.words + (self.section.words << 3)
                 m.d.sync += self.feed_left.eq(
                     Mux(
                         self.section.kind == SectionKind.PROGRAM, self.section.words, (packed_bytes + 15) >> 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from math import prod
 
 import pytest
 from stalling import generator, receive, send, simulate
@@ -69,7 +70,7 @@ def test_load(config, stall):
 
     async def command(ctx):
         assert ctx.get(dut.rows_ready) == NO_LOAD
-        await start(ctx, dut, tensor("out", *shape) | {"dram_offset": 0x1000})
+        await start(ctx, dut, tensor("out", *shape) | {"dram_offset": 0x1000, "dram_words": prod(shape)})
         ctx.set(dut.layer.as_value(), 0)  # it keeps its own copy
         while ctx.get(dut.busy):
             ready_rows.append(ctx.get(dut.rows_ready))
@@ -126,7 +127,8 @@ def store(dut, shape, words, store_beats, expected, stall):
         ctx.set(dut.engine_idle, 1)
 
     async def command(ctx):
-        await start(ctx, dut, tensor("in", *shape) | {"dram_offset": 0x20, "store_beats": store_beats})
+        transfer = {"dram_offset": 0x20, "store_beats": store_beats, "dram_words": prod(shape)}
+        await start(ctx, dut, tensor("in", *shape) | transfer)
         await ctx.tick().until(~dut.busy)
 
     simulate(dut, command, features, engine, background=[answers])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from math import prod
 
 import numpy as np
 import pytest
@@ -116,8 +117,9 @@ def tensor(prefix, shape, base=0):
 
 def load_store(shape, store_from=0, beats=1):
     """A LOAD to word 0 and a STORE."""
-    load = {"opcode": Opcode.LOAD} | tensor("out", shape)
-    store = {"opcode": Opcode.STORE, "store_beats": beats} | tensor("in", shape, store_from)
+    load = {"opcode": Opcode.LOAD, "dram_words": prod(shape)} | tensor("out", shape)
+    store = {"opcode": Opcode.STORE, "store_beats": beats, "dram_words": prod(shape)}
+    store |= tensor("in", shape, store_from)
     return (load, []), (store, [])
 
 

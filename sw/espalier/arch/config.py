@@ -49,7 +49,7 @@ class HardwareConfig:
     table_depth_words: int = _field("requantisation table of one branch", "72-bit words", 64, 16384)
     feature_depth_words: int = _field("depth of one of the nine feature banks", "tile words", 64, 8192)
     program_depth_words: int = _field("program memory", "128-bit words", 64, 8192)
-    dsp_pairs: int = _field("lane pairs of a PE that sit in DSP slices; the others are fabric", "pairs", 0, 32)
+    dsp_pairs: int = _field("lane pairs of a PE in DSP slices; the others are fabric", "pairs", 0, 32)
     output_pairs: int = _field("lane pairs that the output stage requantises a cycle", "pairs", 1, 32)
     uram_banks: int = _field("feature banks held in UltraRAM; the others are block RAM", "banks", 0, 9)
     window_fifo_depth: int = _field("windows buffered per branch", "windows", 4, 32)

@@ -83,6 +83,7 @@ COMMON_FIELDS = (
     Field("residual_shift", 2, "index into RESIDUAL_SHIFTS"),
     Field("dram_offset", 32, "LOAD, STORE: byte offset to the input or output address register"),
     Field("store_beats", 3, "STORE: AXI beats written per tile word"),
+    Field("dram_words", 25, "LOAD, STORE: tile words of the whole tensor"),
 )
 
 BRANCH_FIELDS = (

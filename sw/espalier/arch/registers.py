@@ -55,7 +55,7 @@ REGISTERS = (
     Register("CONFIG_HASH", 0x08, "ro", "HardwareConfig.hash"),
     Register("CONTROL", 0x10, "wo", "commands, see Control"),
     Register("STATUS", 0x14, "ro", "see Status"),
-    Register("INTERRUPT_ENABLE", 0x18, "rw", "bit 0: raise the interrupt line while STATUS.DONE or STATUS.ERROR"),
+    Register("INTERRUPT_ENABLE", 0x18, "rw", "bit 0: interrupt while STATUS.DONE or STATUS.ERROR"),
     Register("ERROR_CODE", 0x1C, "ro", "see ErrorCode"),
     Register("PROGRAM_ADDRESS", 0x20, "rw", "program image in DDR, bits 31..0; a multiple of 16 bytes"),
     Register("PROGRAM_ADDRESS_HIGH", 0x24, "rw", "bits 63..32"),

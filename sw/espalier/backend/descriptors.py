@@ -68,7 +68,8 @@ def conv_or_pool(
 
 def load(placement: Placement, channels: int, config: HardwareConfig) -> bytes:
     """Descriptor that reads the input tensor from DDR; geometry of the tensor as input and as output."""
-    return encode({"opcode": Opcode.LOAD, **_both(placement, channels)}, (), config, "input")
+    values = {"opcode": Opcode.LOAD, "dram_words": tile_count(placement) * channels}
+    return encode({**values, **_both(placement, channels)}, (), config, "input")
 
 
 def store(
@@ -76,6 +77,7 @@ def store(
 ) -> bytes:
     """Descriptor that writes a tensor to DDR; `offset` in bytes, `beats` of every tile word."""
     values = {"opcode": Opcode.STORE, "layer": layer, "dram_offset": offset, "store_beats": beats}
+    values["dram_words"] = tile_count(placement) * channels
     return encode({**values, **_both(placement, channels)}, (), config, "output")
 
 

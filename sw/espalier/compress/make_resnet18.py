@@ -31,8 +31,9 @@ PICTURES = 256  # calibration pictures
 SIZE = 224
 CHECKPOINT = "models/resnet18_cifar10_224.pt"
 # Just under 20 % of the multiply-accumulates with about a million operators. The first layer is bound by its
-# output stage, so a density of one half costs it hardly a cycle. The last stage is pruned hardest: its operators
-# fill the stream memories, and what they leave lets the first two stages give every branch tiles of its own.
+# output stage, so a density of one half costs it hardly a cycle. The last stage is pruned hardest: its
+# operators fill the stream memories, and what they leave lets the first two stages give every branch tiles
+# of its own.
 DENSITIES = {
     "conv1": 0.5,
     "layer1.0.conv1": 0.16,
