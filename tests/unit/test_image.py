@@ -2,6 +2,7 @@
 
 import struct
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ def make_image(options=None):
     net = RandomNetwork(3, 10, 10)
     net.conv(net.conv("input", 6), 5, (1, 1))
     graph = net.graph()
-    graph.metadata = {"labels": ["a", "b"], "mean": [0.5, 0.5, 0.5]}
+    graph.metadata = {"labels": ["a", "b"], "mean": [0.5, 0.5, 0.5], "std": np.float32(0.25)}
     return compile_graph(graph, TINY, options or CompileOptions())
 
 
@@ -32,7 +33,9 @@ CONTENT = IMAGE.to_bytes()
 def test_round_trip(tmp_path):
     path = tmp_path / "net.espalier"
     IMAGE.save(path)
-    assert load_image(path, TINY) == IMAGE
+    loaded = load_image(path, TINY)
+    assert loaded == IMAGE
+    assert loaded.metadata.preprocessing["std"] == 0.25
     assert [p.name for p in tmp_path.iterdir()] == ["net.espalier"]
     assert IMAGE.metadata.labels == ["a", "b"]
     assert IMAGE.metadata.preprocessing["mean"] == [0.5, 0.5, 0.5]

@@ -50,7 +50,7 @@ def compile_graph(
     """
     lowered = lower_integer_graph(graph, config)
     layers = lower_graph(lowered, config, options, progress)
-    select_mappings(layers, config, options.reorder)
+    select_mappings(layers, config)
     predict_exactly(lowered, layers, config)
     placements = place_tensors(lowered, config)
     return emit(lowered, layers, placements, config, options)

@@ -6,18 +6,20 @@ reads it. The header holds lengths and checksums of both parts and a checksum of
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import struct
-import tempfile
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
+import numpy as np
+
 from espalier.arch.config import HardwareConfig
-from espalier.errors import ModelFileError
+from espalier.errors import InternalError, ModelFileError
 
 MAGIC = b"ESPALIER"
 FORMAT_VERSION = 1
@@ -167,7 +169,7 @@ class ProgramImage:
 
     def to_bytes(self) -> bytes:
         """Encode the image as the content of a file."""
-        text = json.dumps(dataclasses.asdict(self.metadata), separators=(",", ":")).encode()
+        text = json.dumps(dataclasses.asdict(self.metadata), separators=(",", ":"), default=_plain).encode()
         head = _HEADER.pack(
             MAGIC, FORMAT_VERSION, self.config_hash, len(text), len(self.program), zlib.crc32(text),
             zlib.crc32(self.program), 0,
@@ -183,20 +185,24 @@ class ProgramImage:
         """
         target = Path(path)
         content = self.to_bytes()
-        temporary: Path | None = None
+        temporary = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            with tempfile.NamedTemporaryFile(
-                dir=target.parent, prefix=f".{target.name}.", delete=False
-            ) as stream:
-                temporary = Path(stream.name)
+            with temporary.open("wb") as stream:
                 stream.write(content)
                 stream.flush()
                 os.fsync(stream.fileno())
             temporary.replace(target)
         except OSError as error:
-            if temporary is not None:
+            with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
             raise ModelFileError(f"cannot write image {target}: {error.strerror or error}") from error
+
+
+def _plain(value: Any) -> Any:
+    """Turn NumPy values, which a graph's metadata may hold, into plain ones."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    raise InternalError(f"metadata of a program image: {type(value).__name__} cannot be stored")
 
 
 def load_image(path: Path | str, config: HardwareConfig | None = None) -> ProgramImage:

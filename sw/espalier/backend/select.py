@@ -12,7 +12,7 @@ from espalier.errors import CapacityError
 _ATTEMPTS = 12
 
 
-def select_mappings(layers: list[Layer], config: HardwareConfig, balance: bool) -> None:
+def select_mappings(layers: list[Layer], config: HardwareConfig) -> None:
     """Set `mapping` and `pes` of every convolution.
 
     Starts with each layer's fastest mapping; while a memory overflows, the layer changes that loses the
@@ -23,7 +23,7 @@ def select_mappings(layers: list[Layer], config: HardwareConfig, balance: bool) 
     budget = depth.copy()
     for _ in range(_ATTEMPTS):
         fitted = _choose(convs, budget)
-        _place(layers, config, balance)
+        _place(layers, config)
         used = np.array(
             [_stream_use(layers, config).max(initial=0), _table_use(layers, config).max(initial=0)]
         )
@@ -62,8 +62,8 @@ def _mapping_use(mapping: Mapping) -> npt.NDArray[np.float64]:
     return np.array([float(mapping.stream_words.mean()), float(mapping.table_entries.max())])
 
 
-def _place(layers: list[Layer], config: HardwareConfig, balance: bool) -> None:
-    """Give every PE of a mapping to a physical one; with `balance` long streams to the emptiest memories."""
+def _place(layers: list[Layer], config: HardwareConfig) -> None:
+    """Give every PE of a mapping to a physical one, long streams to the emptiest memories."""
     used = np.zeros((config.branches, config.pes_per_branch), np.int64)
     for layer in layers:
         if layer.mapping is None:
@@ -72,11 +72,7 @@ def _place(layers: list[Layer], config: HardwareConfig, balance: bool) -> None:
         pes = np.full((config.branches, config.pes_per_branch), -1, np.int64)
         for branch in range(layer.mapping.tile_groups * layer.mapping.filter_groups):
             member = branch % layer.mapping.filter_groups
-            order = np.arange(config.pes_per_branch)
-            if balance:
-                order = np.empty_like(order)
-                order[np.argsort(used[branch], kind="stable")] = np.argsort(-words[member], kind="stable")
-            pes[branch] = order
+            pes[branch, np.argsort(used[branch], kind="stable")] = np.argsort(-words[member], kind="stable")
         layer.pes = pes
         used += layer_stream_words(layer)
 
