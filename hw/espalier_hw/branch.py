@@ -37,7 +37,7 @@ class Branch(wiring.Component):
         m.submodules.walker = walker = WindowWalker(self.config)
         m.submodules.writer = writer = WordWriter(self.config)
         m.submodules.pool = pool = PoolUnit(self.config)
-        m.submodules.output = output = OutputStage(self.config)
+        m.submodules.output = output = OutputStage(self.config, self.primitives)
         sets, go = self._control(m, output)
         for block in (walker, writer, output):
             m.d.comb += [

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Array, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Array, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.program import Opcode
 from espalier_hw.interfaces import LAYER, drain_bits
+from espalier_hw.or_tree import OrTree
 from espalier_hw.pool import LANE_BITS
 from espalier_hw.table_walker import ENTRY
 
@@ -35,10 +36,9 @@ def beat_layout(config: HardwareConfig) -> data.StructLayout:
 
 
 def choose_beat(word: Value, bits: int, beats: int, index: Value) -> Value:
-    """Part `index` of a word of `beats` parts of `bits` bits; zero past the end of the word."""
-    parts: list[Value] = [word[beat * bits : (beat + 1) * bits] for beat in range(beats)]
-    choices = parts + [Const(0, bits)] * ((1 << len(index)) - beats)
-    return Array(choices)[index]
+    """Part `index` of a word of `beats` parts of `bits` bits; arbitrary past the end of the word."""
+    parts = [word[beat * bits : (beat + 1) * bits] for beat in range(beats)]
+    return Array(parts)[index[: max(1, (beats - 1).bit_length())]]
 
 
 class Drain(wiring.Component):
@@ -50,8 +50,9 @@ class Drain(wiring.Component):
     its beats. beat, beat_valid: registered, all of this moves on only while `advance` is high.
     """
 
-    def __init__(self, config: HardwareConfig) -> None:
+    def __init__(self, config: HardwareConfig, primitives: str = "behavioural") -> None:
         self.config = config
+        self._primitives = primitives
         pes = config.pes_per_branch
         super().__init__(
             {
@@ -137,11 +138,12 @@ class Drain(wiring.Component):
         with m.Elif(self.entry_starts):
             m.d.sync += held.eq(0)
         # PEs that do not answer drive zero.
-        everyone: Value = Const(0, 1)
-        for pe in range(self.config.pes_per_branch):
-            everyone = everyone | self.drain_data[pe]
+        m.submodules.everyone = everyone = OrTree(
+            self.config.pes_per_branch, drain_bits(self.config), self._primitives
+        )
+        m.d.comb += everyone.words.eq(self.drain_data)
         with m.If(arrived | (self.take & pool)):
-            m.d.sync += fetched.eq(everyone)
+            m.d.sync += fetched.eq(everyone.word)
 
     def _finished_sets(self, m: Module) -> Signal:
         """One bit per PE: it has finished a set that is not drained yet.
@@ -188,3 +190,5 @@ class Drain(wiring.Component):
                 self.beat.pairs.eq(choose_beat(current, pair_bits, beats, index)),
                 self.beat.pool.eq(choose_beat(pool_current, lane_bits, beats, index)),
             ]
+            with m.If(index >= beats):
+                m.d.sync += self.beat.pool.eq(0)

@@ -35,8 +35,9 @@ class OutputStage(wiring.Component):
     write: as in `branch_signature`. output_wait: event.
     """
 
-    def __init__(self, config: HardwareConfig) -> None:
+    def __init__(self, config: HardwareConfig, primitives: str = "behavioural") -> None:
         self.config = config
+        self._primitives = primitives
         pes = config.pes_per_branch
         super().__init__(
             {
@@ -65,7 +66,7 @@ class OutputStage(wiring.Component):
         m = Module()
         config = self.config
         m.submodules.table = table = TableWalker(config)
-        m.submodules.drain = drain = Drain(config)
+        m.submodules.drain = drain = Drain(config, self._primitives)
         m.submodules.requantiser = requantiser = Requantiser(config)
         m.submodules.scale = scale = ResidualScale(config)
         advance = Signal()
