@@ -40,7 +40,7 @@ class ReadArbiter(wiring.Component):
             }
         )
 
-    def _holding(self, m: Module, name: str, shape: object, requests: list) -> list[HoldingRegister]:
+    def _holding(self, m: Module, name: str, shape: object, requests: list[Any]) -> list[HoldingRegister]:
         registers = []
         for index, request in enumerate(requests):
             register = m.submodules[f"{name}_{index}"] = HoldingRegister(shape)
