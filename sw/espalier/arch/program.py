@@ -110,7 +110,7 @@ PATTERN_FIELDS = (
 TABLE_FIELDS = (
     Field("multiplier", MULTIPLIER_BITS, "scale of the accumulator"),
     Field("shift", 2, "index into MULTIPLIER_SHIFTS"),
-    Field("bias", ACCUMULATOR_BITS, "added to the sum of parts; the same in all entries of a filter", signed=True),
+    Field("bias", ACCUMULATOR_BITS, "added to the sum of all parts; in every entry of a filter", signed=True),
     Field("out_channel", 12, "channel of the output tensor"),
     Field("pe", 5, "PE whose next accumulator this entry drains"),
     Field("first", 1, "first part of a filter: start a new sum"),
