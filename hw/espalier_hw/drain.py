@@ -158,8 +158,8 @@ class Drain(wiring.Component):
             count = Signal(signed(bits), name=f"finished_{pe}")
             with m.If(self.go):
                 m.d.sync += count.eq(0)
-            with m.Else():
-                m.d.sync += count.eq(count + self.set_done[pe] - pass_drained)
+            with m.Elif(self.set_done[pe] ^ pass_drained):
+                m.d.sync += count.eq(count + Mux(pass_drained, -1, 1))
             m.d.comb += finished[pe].eq(count > 0)
         return finished
 
