@@ -191,7 +191,9 @@ class SimulatedAccelerator:
         if status & Status.ERROR:
             code = simulator.read("ERROR_CODE")
             name = ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code)
-            raise HardwareFault(f"the accelerator reports error {name}: {simulator.describe()}")
+            state = simulator.describe()
+            simulator.write("CONTROL", Control.CLEAR_INTERRUPT)
+            raise HardwareFault(f"the accelerator reports error {name}: {state}")
         if not status & Status.DONE or status & Status.BUSY:
             raise HardwareFault(f"interrupt without DONE: {simulator.describe()}")
         simulator.write("CONTROL", Control.CLEAR_INTERRUPT)
