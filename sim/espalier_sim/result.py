@@ -105,21 +105,30 @@ def show(result: RunResult, console: Console) -> None:
             table.add_row(str(entry["label"]), f"{entry['score']:.3f}")
         console.print(table)
     console.print(_layer_table(result.layers))
-    operators = sum(layer.operators for layer in result.layers)
-    nulls = sum(layer.null_operators for layer in result.layers)
-    bits = "-".join(str(value) for value in dict.fromkeys(result.weight_bits))
     lines = [
         f"total: {result.cycles} cycles, predicted {result.predicted_cycles}"
         f" ({100 * ratio(result.cycles - result.predicted_cycles, result.predicted_cycles):+.1f} %)",
         f"latency: {result.latency_ms:.3f} ms at {result.clock_mhz} MHz ({result.clock_source})",
-        f"work: {100 * result.compute_fraction:.1f} % of the dense multiply-accumulates, {bits}-bit weights,"
-        f" {operators} operators and {nulls} null operators",
-        f"utilisation: {100 * result.utilisation:.1f} % of {result.lanes} lanes",
+        *_work(result),
         f"memory traffic: {result.ddr_read_bytes} bytes read, {result.ddr_write_bytes} bytes written",
         f"build {result.build_seconds:.1f} s, simulation {result.simulate_seconds:.1f} s",
     ]
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True)
+
+
+def _work(result: RunResult) -> list[str]:
+    """Say how much was computed; nothing for a network without weights."""
+    if not result.weight_bits:
+        return []
+    operators = sum(layer.operators for layer in result.layers)
+    nulls = sum(layer.null_operators for layer in result.layers)
+    bits = ", ".join(str(width) for width in result.weight_bits)
+    return [
+        f"work: {100 * result.compute_fraction:.1f} % of the dense multiply-accumulates, {bits}-bit weights,"
+        f" {operators} operators and {nulls} null operators",
+        f"utilisation: {100 * result.utilisation:.1f} % of {result.lanes} lanes",
+    ]
 
 
 def _layer_table(layers: list[LayerResult]) -> Table:
