@@ -52,7 +52,7 @@ def run(
         Check, typer.Option(help="Compare every layer, or the final output only.")
     ] = Check.layers,
     calibration: Annotated[
-        Path | None, typer.Option(help="Folder of pictures; needed for .onnx models.")
+        Path | None, typer.Option(help="Folder of pictures; for .onnx models, see also espalier compress.")
     ] = None,
 ) -> None:
     """Run MODEL on one picture; exits with 1 if hardware and integer model differ."""

@@ -6,7 +6,11 @@ import json
 import subprocess
 import sys
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
 
 from espalier.arch.config import load_config
 from espalier.backend.compiler import compile_graph
@@ -112,3 +116,43 @@ def test_compiled_images_run_against_their_emulation(tiny_simulator, picture_net
     assert "layers not compared" in answer.stdout
     answer = sim("run", tmp_path / "network.img", "--target", "zcu104")
     assert answer.returncode == 2 and "for 'tiny'" in answer.stderr
+
+
+def test_onnx_with_calibration_pictures(tiny_simulator, tmp_path):
+    """Export by hand, import, compress, compile, simulate."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "w1": rng.normal(0, 0.3, (8, 3, 3, 3)), "b1": rng.normal(0, 0.1, 8),
+        "w2": rng.normal(0, 0.2, (32, 8, 3, 3)), "b2": rng.normal(0, 0.1, 32),
+        "w3": rng.normal(0, 0.3, (5, 32)), "b3": rng.normal(0, 0.1, 5),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("Conv", ["x", "w1", "b1"], ["c"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Conv", ["r", "w2", "b2"], ["d"], pads=[1, 1, 1, 1]),
+        helper.make_node("GlobalAveragePool", ["d"], ["g"]),
+        helper.make_node("Flatten", ["g"], ["f"]),
+        helper.make_node("Gemm", ["f", "w3", "b3"], ["y"], transB=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 32, 32])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 5])],
+        [numpy_helper.from_array(value.astype(np.float32), name) for name, value in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    onnx.save(model, tmp_path / "small.onnx")
+    (tmp_path / "pictures").mkdir()
+    for index in range(6):
+        pixels = rng.integers(0, 256, (40, 40, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "pictures" / f"{index}.png")
+    arguments = ["run", tmp_path / "small.onnx", "--target", "tiny", "--calibration", tmp_path / "pictures"]
+    answer = sim(*arguments, "--json", "-")
+    assert answer.returncode == 0, answer.stderr
+    result = json.loads(answer.stdout)
+    assert result["model"] == "small" and result["bit_exact"] is True
+    assert [entry["label"] for entry in result["top"]] and len(result["top"]) == 5
+    assert "compressing" not in sim(*arguments).stderr  # taken from the cache
+    assert sim(*arguments[:-1], tmp_path / "nowhere").returncode == 2
