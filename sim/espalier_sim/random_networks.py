@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,7 +88,7 @@ class _Builder:
         dilation = 2 if rng.random() < 0.1 else 1
         kernel, pads = self._window(7, stride, dilation)
         filters = _channels(rng)
-        residual = self._residual_source(kernel, stride, dilation) if rng.random() < 0.4 else None
+        residual = self._residual_source() if rng.random() < 0.4 else None
         if residual is not None:
             filters, stride, dilation = residual.channels, 1, 1
             kernel, pads = (3, 3), (1, 1, 1, 1)
@@ -106,10 +106,9 @@ class _Builder:
             weight_bits=bits,
         )
         _, height, width = node_output_shape(node, (source.channels, source.height, source.width))
-        object.__setattr__(node, "dense_macs", weights.size * height * width)
-        return node
+        return replace(node, dense_macs=weights.size * height * width)
 
-    def _residual_source(self, kernel: tuple[int, int], stride: int, dilation: int) -> Tensor | None:
+    def _residual_source(self) -> Tensor:
         """Pick a tensor of the size that a 3x3 convolution of stride 1 would have here."""
         size = self.tensor.height, self.tensor.width
         fitting = [other for other in self.tensors.values() if (other.height, other.width) == size]
