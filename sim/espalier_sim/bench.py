@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from dataclasses import asdict
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from espalier import numerics
 from espalier.arch.config import HardwareConfig, load_config
@@ -20,7 +22,7 @@ from espalier_sim.build import build_simulator
 from espalier_sim.device import SimulatedAccelerator
 from espalier_sim.performance_page import page
 from espalier_sim.progress import Progress, progress_on_stderr
-from espalier_sim.result import ratio
+from espalier_sim.result import RunResult, ratio, show
 from espalier_sim.run import RunOptions, run_model
 from espalier_sim.verify import check_layers
 from espalier_sim.verilog import accelerator_verilog
@@ -34,6 +36,7 @@ ABLATIONS = (
     ("both", CompileOptions(reorder=True, pad=True)),
 )
 _MODEL_PICTURES = 8  # for the speed of the integer model
+_PICTURE_COLUMNS = 132  # characters
 
 
 def bench(
@@ -45,9 +48,10 @@ def bench(
     """Measure the built-in model in RTL, with and without reordering and padding, and count resources."""
     config = load_config(TARGET)
     with progress_on_stderr() as progress:
+        result = run_model(RunOptions(MODEL, TARGET), progress)
         found: dict[str, Any] = {
             "date": datetime.now(timezone.utc).date().isoformat(),
-            "run": run_model(RunOptions(MODEL, TARGET), progress).as_json(),
+            "run": result.as_json(),
             "model": manifest(MODEL),
             "ablation": _ablation(config, progress),
             "integer_model": _integer_model_speed(progress),
@@ -57,7 +61,16 @@ def bench(
     twin = out.with_suffix(".json")
     twin.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     out.write_text(page(found), encoding="utf-8")
+    _picture(result, out.parent / "images" / "sim_run.svg")
     typer.echo(f"wrote {out} and {twin}")
+
+
+def _picture(result: RunResult, path: Path) -> None:
+    """Draw what `sim run` prints, for the README."""
+    console = Console(record=True, width=_PICTURE_COLUMNS, file=io.StringIO())
+    show(result, console)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(console.export_svg(title=f"sim run {MODEL}"), encoding="utf-8")
 
 
 def _ablation(config: HardwareConfig, progress: Progress) -> list[dict[str, Any]]:
