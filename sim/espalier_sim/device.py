@@ -19,7 +19,7 @@ from espalier.errors import InternalError
 from espalier_sim.build import BuiltSimulator, build_simulator
 from espalier_sim.progress import Progress, silent
 from espalier_sim.simulator import CHUNK_CYCLES, HardwareFault, Simulator
-from espalier_sim.trace import tensor_words
+from espalier_sim.trace import written_words
 from espalier_sim.verilog import accelerator_verilog
 
 DEFAULT_LATENCY = 30  # cycles from a read address to the first data beat
@@ -145,7 +145,7 @@ class SimulatedAccelerator:
         assert self._image is not None, "an inference belongs to an image"
         record = next(item for item in self._image.metadata.layers if item.index == layer)
         info = self._image.metadata.tensors[record.output]
-        return tile_pixels(tensor_words(inference.trace, layer, info, self.config), info.height, info.width)
+        return tile_pixels(written_words(inference.trace, layer, info, self.config), info.height, info.width)
 
     def _identify(self) -> None:
         expected = {"MAGIC": MAGIC, "VERSION": ARCH_VERSION, "CONFIG_HASH": self.config.hash}

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.arch.config import HardwareConfig
-from espalier.arch.feature_layout import tile_position
+from espalier.arch.feature_layout import BANKS, tile_positions
 from espalier.backend.image import TensorInfo
 from espalier_sim.simulator import HardwareFault
 
 
-def tensor_words(
+def written_words(
     trace: NDArray[Any], layer: int, info: TensorInfo, config: HardwareConfig
 ) -> NDArray[np.uint8]:
     """Collect the tile words that `layer` wrote for tensor `info`: uint8[tiles_y, tiles_x, channels, T*T].
@@ -27,15 +27,11 @@ def tensor_words(
     """
     writes = trace[trace["layer"] == layer]
     depth = config.feature_depth_words
-    latest = np.full(9 * depth, -1, np.int64)
+    latest = np.full(BANKS * depth, -1, np.int64)
     # With repeated indices the last assignment wins.
     latest[writes["bank"].astype(np.int64) * depth + writes["address"]] = np.arange(len(writes))
-    bank = np.empty((info.tiles_y, info.tiles_x), np.int64)
-    word = np.empty_like(bank)
-    for y in range(info.tiles_y):
-        for x in range(info.tiles_x):
-            bank[y, x], word[y, x] = tile_position(info.base, info.pitch, info.channels, y, x, 0)
-    index = latest[(bank * depth + word)[..., None] + np.arange(info.channels)]
+    bank, word = tile_positions(info.base, info.pitch, info.channels, info.tiles_y, info.tiles_x)
+    index = latest[bank * depth + word]
     if (index < 0).any():
         y, x, channel = (int(value) for value in np.argwhere(index < 0)[0])
         raise HardwareFault(

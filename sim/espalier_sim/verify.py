@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.arch.config import HardwareConfig
-from espalier.arch.feature_layout import tile_pixels, tile_words
+from espalier.arch.feature_layout import tile_words
 from espalier.backend.image import LayerInfo, ProgramImage, TensorInfo
 from espalier.errors import VerificationMismatch
 from espalier_sim.device import Inference
-from espalier_sim.trace import tensor_words
+from espalier_sim.trace import written_words
 
 Bytes = NDArray[np.uint8]
 
@@ -28,7 +28,7 @@ def check_layers(
     """
     for layer in image.metadata.layers:
         info = image.metadata.tensors[layer.output]
-        found = tensor_words(inference.trace, layer.index, info, config)
+        found = written_words(inference.trace, layer.index, info, config)
         wanted = tile_words(expected[layer.output], config.tile_size, info.pad)
         if not np.array_equal(found, wanted):
             raise VerificationMismatch(_difference(layer, info, found, wanted, config.tile_size))
@@ -37,13 +37,7 @@ def check_layers(
 
 def output_tensor(image: ProgramImage, content: bytes, config: HardwareConfig) -> Bytes:
     """Unpack the output tensor uint8[channels, height, width] from the bytes that the accelerator wrote."""
-    info = image.output
-    raw = np.frombuffer(content, np.uint8)[info.dram_offset : info.dram_offset + info.ddr_bytes]
-    stored = raw.reshape(info.tiles_y, info.tiles_x, info.channels, info.ddr_word_bytes)
-    words = np.zeros((*stored.shape[:3], config.lanes_per_pe), np.uint8)
-    lanes = min(info.ddr_word_bytes, config.lanes_per_pe)
-    words[..., :lanes] = stored[..., :lanes]
-    return tile_pixels(words, info.height, info.width)
+    return image.output.stored(np.frombuffer(content, np.uint8), config.tile_size)
 
 
 def check_output(image: ProgramImage, found: Bytes, expected: Bytes) -> None:

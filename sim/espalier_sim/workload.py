@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from espalier import numerics
 from espalier.arch.config import HardwareConfig
+from espalier.arch.feature_layout import pack_tiles
 from espalier.backend.compiler import lower_integer_graph
 from espalier.backend.emulate import emulate
 from espalier.backend.image import MAGIC as IMAGE_MAGIC
@@ -19,7 +20,7 @@ from espalier.errors import ModelFileError, UserError
 from espalier.ir.graph import IntegerGraph
 from espalier.ir.storage import load_graph
 from espalier.models.builtin import PICTURE, SUFFIX, builtin_names, load_builtin
-from espalier.runtime.preprocess import Preprocessing, input_buffer
+from espalier.runtime.preprocess import Preprocessing
 from espalier_sim.images import compiled, compressed
 from espalier_sim.progress import Progress, silent
 
@@ -49,7 +50,7 @@ class Workload:
 
     def input_bytes(self, tensor: Bytes, config: HardwareConfig) -> bytes:
         """Lay out the input tensor as it lies in DDR."""
-        return input_buffer(tensor, config, self.image.input.pad).tobytes()
+        return pack_tiles(tensor, config, self.image.input.pad).tobytes()
 
     def reference(self, tensor: Bytes, config: HardwareConfig) -> Mapping[str, Bytes]:
         """All tensors by name: from the integer model, or for a finished image from its emulation."""

@@ -17,12 +17,11 @@ from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiRam
 import cocotb
 from espalier import numerics
 from espalier.arch.config import load_config
-from espalier.arch.feature_layout import tile_pixels
+from espalier.arch.feature_layout import pack_tiles
 from espalier.arch.registers import Control, Status, offset_of
 from espalier.backend.compiler import compile_graph, lower_integer_graph
 from espalier.backend.options import CompileOptions
 from espalier.passes.space_to_depth import rearrange_picture
-from espalier.runtime.preprocess import input_buffer
 from espalier_sim.random_networks import random_network
 
 CONFIG = load_config("tiny")
@@ -85,16 +84,6 @@ class Host:
         await self.write("CONTROL", Control.CLEAR_INTERRUPT)
 
 
-def stored_tensor(info, content):
-    """A tensor as it lies in DDR, as uint8[channels, height, width]."""
-    raw = np.frombuffer(content, np.uint8)[info.dram_offset :][: info.ddr_bytes]
-    stored = raw.reshape(info.tiles_y, info.tiles_x, info.channels, info.ddr_word_bytes)
-    words = np.zeros((*stored.shape[:3], CONFIG.lanes_per_pe), np.uint8)
-    lanes = min(info.ddr_word_bytes, CONFIG.lanes_per_pe)
-    words[..., :lanes] = stored[..., :lanes]
-    return tile_pixels(words, info.height, info.width)
-
-
 @cocotb.test()
 @cocotb.parametrize(seed=list(range(FIRST, LAST)))
 async def random_network_equals_numerics(dut, seed):
@@ -117,7 +106,7 @@ async def random_network_equals_numerics(dut, seed):
     await host.write("PROGRAM_BYTES", len(program))
     await host.command(Control.LOAD)
 
-    host.memory.write(input_at, input_buffer(picture, CONFIG, image.input.pad).tobytes())
+    host.memory.write(input_at, pack_tiles(picture, CONFIG, image.input.pad).tobytes())
     guard = bytes([0xA5]) * 64
     for repetition in range(2):  # the second call must not depend on the first
         target = output_at + 0x10000 * repetition * (image.output_bytes < 0x10000)
@@ -130,5 +119,5 @@ async def random_network_equals_numerics(dut, seed):
         for name, info in image.metadata.tensors.items():
             if name == image.metadata.input or info.dram_offset < 0:
                 continue
-            found = stored_tensor(info, content[16:-16])
+            found = info.stored(np.frombuffer(content[16:-16], np.uint8), CONFIG.tile_size)
             assert np.array_equal(found, expected[name]), f"call {repetition}, tensor {name} differs"

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 from layers import mask_outside, walk_tiles
 
+from espalier.arch.feature_layout import tensor_pitch
 from espalier.arch.fields import pack
 from espalier.arch.operators import ACCUMULATOR_DISTANCE, HEADER_FIELDS, OPERATOR_FIELDS, OPERATORS_PER_WORD
 from espalier.arch.program import Opcode
@@ -52,13 +53,13 @@ def random_geometry(rng, config, opcode, stride, residual=0, average=0, tiles=No
         "in_tiles_y": in_y,
         "in_tiles_x": in_x,
         "in_channels": channels + 2,
-        "in_pitch": -(-in_x // 3),
+        "in_pitch": tensor_pitch(in_x),
         "in_pad": int(rng.integers(0, 256)),
         "out_base": 100,
         "out_tiles_y": out_y,
         "out_tiles_x": out_x,
         "out_channels": 64,
-        "out_pitch": -(-out_x // 3),
+        "out_pitch": tensor_pitch(out_x),
         "out_pad": int(rng.integers(0, 256)),
         "out_zero": int(rng.integers(0, 256)),
         "out_rows_last": int(rng.integers(1, size + 1)),

@@ -9,6 +9,7 @@ import pytest
 from stalling import generator, receive, send, simulate
 
 from espalier.arch.config import load_config
+from espalier.arch.feature_layout import tensor_pitch
 from espalier.arch.fields import pack
 from espalier.arch.program import COMMON_FIELDS
 from espalier_hw.feature_dma import NO_LOAD, LoadWalker, StoreWalker, walk
@@ -25,7 +26,7 @@ def tensor(prefix, tiles_y, tiles_x, channels):
         f"{prefix}_tiles_y": tiles_y,
         f"{prefix}_tiles_x": tiles_x,
         f"{prefix}_channels": channels,
-        f"{prefix}_pitch": -(-tiles_x // 3),
+        f"{prefix}_pitch": tensor_pitch(tiles_x),
     }
 
 

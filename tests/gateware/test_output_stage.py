@@ -8,6 +8,7 @@ from layers import mask_outside, set_layer, table_words, to_bytes, to_integer, w
 from stalling import generator, simulate
 
 from espalier.arch.config import load_config
+from espalier.arch.feature_layout import tensor_pitch
 from espalier.arch.program import Opcode
 from espalier_hw.lanes import is_packed, pack_pair_model
 from espalier_hw.output_stage import OutputStage
@@ -30,7 +31,7 @@ def random_layer(rng, opcode, residual=0, reduce=0):
         "out_tiles_y": tiles_y,
         "out_tiles_x": tiles_x,
         "out_channels": 40,
-        "out_pitch": -(-tiles_x // 3),
+        "out_pitch": tensor_pitch(tiles_x),
         "out_pad": int(rng.integers(0, 256)),
         "out_zero": int(rng.integers(0, 256)),
         "out_rows_last": 1 if reduce else int(rng.integers(1, SIZE + 1)),

@@ -12,6 +12,7 @@ from axi_memory import AxiMemory
 from stalling import generator, simulate
 
 from espalier.arch.config import load_config
+from espalier.arch.feature_layout import tensor_pitch
 from espalier.arch.fields import pack
 from espalier.arch.operators import HEADER_FIELDS, OPERATOR_BITS, OPERATOR_FIELDS
 from espalier.arch.program import (
@@ -111,7 +112,7 @@ def tensor(prefix, shape, base=0):
     """Descriptor fields of a tensor of (channels, tile rows, tile columns)."""
     channels, tiles_y, tiles_x = shape
     values = {"base": base, "tiles_y": tiles_y, "tiles_x": tiles_x, "channels": channels}
-    values["pitch"] = -(-tiles_x // 3)
+    values["pitch"] = tensor_pitch(tiles_x)
     return {f"{prefix}_{name}": value for name, value in values.items()}
 
 

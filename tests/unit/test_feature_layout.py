@@ -1,7 +1,17 @@
 import numpy as np
 import pytest
 
-from espalier.arch.feature_layout import tensor_pitch, tensor_words, tile_pixels, tile_position, tile_words
+from espalier.arch.config import load_config
+from espalier.arch.feature_layout import (
+    pack_tiles,
+    tensor_pitch,
+    tensor_words,
+    tile_pixels,
+    tile_position,
+    tile_positions,
+    tile_words,
+    unpack_tiles,
+)
 
 
 @pytest.mark.parametrize(("tiles_y", "tiles_x", "channels"), [(1, 1, 5), (3, 3, 2), (4, 7, 3), (5, 2, 1)])
@@ -17,6 +27,9 @@ def test_tiles_have_distinct_positions_inside_the_tensor(tiles_y, tiles_x, chann
     words = [word for _, word in seen]
     assert min(words) == base
     assert max(words) == base + tensor_words(tiles_y, tiles_x, channels) - 1
+    bank, word = tile_positions(base, tensor_pitch(tiles_x), channels, tiles_y, tiles_x)
+    assert bank.shape == word.shape == (tiles_y, tiles_x, channels)
+    assert set(zip(bank.flat, word.flat, strict=True)) == seen
 
 
 def test_a_neighbourhood_touches_every_bank_once():
@@ -33,3 +46,19 @@ def test_tile_words_round_trip(height, width):
     if height % 7:
         assert (words[-1, :, :, 42:] == 128).all()
     assert (tile_pixels(words, height, width) == pixels).all()
+
+
+def test_packed_words_are_whole_beats():
+    config = load_config("zcu104")
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 9, 15), dtype=np.uint8)
+    stored = pack_tiles(pixels, config, 113)
+    words = stored.reshape(2, 3, 3, 64)
+    assert not words[..., 49:].any()
+    assert words[1, 2, 0, 48] == 113
+    assert np.array_equal(unpack_tiles(stored, (3, 9, 15), 64, 7), pixels)
+
+
+def test_vectors_are_unpacked_from_one_beat_a_word():
+    pixels = np.arange(5, dtype=np.uint8).reshape(5, 1, 1)
+    stored = tile_words(pixels, 7, 0)[..., :16].reshape(-1)
+    assert np.array_equal(unpack_tiles(stored, (5, 1, 1), 16, 7), pixels)

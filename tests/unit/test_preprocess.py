@@ -1,4 +1,4 @@
-"""Pictures of all kinds to input tensors and to the bytes in DDR."""
+"""Pictures of all kinds to input tensors."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from espalier.arch.config import load_config
-from espalier.arch.feature_layout import tile_pixels
 from espalier.errors import PictureError
 from espalier.ir.graph import Tensor
-from espalier.runtime.preprocess import Preprocessing, input_buffer, read_picture, resize_picture
+from espalier.runtime.preprocess import Preprocessing, read_picture, resize_picture
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -169,13 +167,3 @@ def test_incomplete_metadata(changes, message):
 def test_defaults_of_metadata():
     p = preprocessing(mean=None, std=None, preprocessing=None)
     assert (p.mean, p.std, p.rule) == ((0.0,) * 3, (1.0,) * 3, "imagenet")
-
-
-def test_input_buffer_pads_words_to_beats():
-    config = load_config("zcu104")
-    tensor = np.random.default_rng(0).integers(0, 256, (3, 9, 15)).astype(np.uint8)
-    buffer = input_buffer(tensor, config, 113)
-    words = buffer.reshape(2, 3, 3, config.word_beats * 16)
-    assert not words[..., config.lanes_per_pe :].any()
-    assert np.array_equal(tile_pixels(words[..., : config.lanes_per_pe], 9, 15), tensor)
-    assert words[1, 2, 0, config.lanes_per_pe - 1] == 113

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
+
+from espalier.arch.config import HardwareConfig
 
 # Banks along one side of the 3x3 neighbourhood that one read returns.
 BANK_SIDE = 3
 BANKS = BANK_SIDE * BANK_SIDE
+
+# One coordinate, or an array of them.
+Index = TypeVar("Index", int, NDArray[np.int64])
 
 
 def tensor_pitch(tiles_x: int) -> int:
@@ -21,8 +28,8 @@ def tensor_words(tiles_y: int, tiles_x: int, channels: int) -> int:
 
 
 def tile_position(
-    base: int, pitch: int, channels: int, tile_y: int, tile_x: int, channel: int
-) -> tuple[int, int]:
+    base: int, pitch: int, channels: int, tile_y: Index, tile_x: Index, channel: Index
+) -> tuple[Index, Index]:
     """Bank (0..8) and word of one tile of one channel.
 
     `base` is the tensor's first word in every bank, `pitch` is `tensor_pitch(tiles_x)`. Tiles outside the
@@ -31,6 +38,14 @@ def tile_position(
     bank = tile_y % BANK_SIDE * BANK_SIDE + tile_x % BANK_SIDE
     row, column = tile_y // BANK_SIDE, tile_x // BANK_SIDE
     return bank, base + (row * pitch + column) * channels + channel
+
+
+def tile_positions(
+    base: int, pitch: int, channels: int, tiles_y: int, tiles_x: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Bank and word of every tile word of a tensor: int64[tiles_y, tiles_x, channels] each."""
+    y, x, channel = np.indices((tiles_y, tiles_x, channels), np.int64)
+    return tile_position(base, pitch, channels, y, x, channel)
 
 
 def tile_words(pixels: NDArray[np.uint8], tile_size: int, pad: int) -> NDArray[np.uint8]:
@@ -56,3 +71,26 @@ def tile_pixels(words: NDArray[np.uint8], height: int, width: int) -> NDArray[np
     tiles = words.reshape(tiles_y, tiles_x, channels, tile_size, tile_size).transpose(2, 0, 3, 1, 4)
     whole = tiles.reshape(channels, tiles_y * tile_size, tiles_x * tile_size)
     return np.ascontiguousarray(whole[:, :height, :width])
+
+
+def pack_tiles(pixels: NDArray[np.uint8], config: HardwareConfig, pad: int) -> NDArray[np.uint8]:
+    """Lay out uint8[C, H, W] as LOAD reads it from DDR: tile words of whole AXI beats, one-dimensional."""
+    words = tile_words(pixels, config.tile_size, pad)
+    padded = np.zeros((*words.shape[:3], config.word_beats * config.axi_bytes), np.uint8)
+    padded[..., : words.shape[3]] = words
+    return padded.reshape(-1)
+
+
+def unpack_tiles(
+    stored: NDArray[np.uint8], shape: tuple[int, int, int], word_bytes: int, tile_size: int
+) -> NDArray[np.uint8]:
+    """Pixels uint8[C, H, W] = `shape` out of what STORE has written: tile words of `word_bytes` bytes each.
+
+    A word may hold fewer bytes than lanes, if the first of them are all that the map needs.
+    """
+    channels, height, width = shape
+    tiles_y, tiles_x = -(-height // tile_size), -(-width // tile_size)
+    words = np.zeros((tiles_y, tiles_x, channels, tile_size**2), np.uint8)
+    lanes = min(word_bytes, tile_size**2)
+    words[..., :lanes] = stored.reshape(tiles_y, tiles_x, channels, word_bytes)[..., :lanes]
+    return tile_pixels(words, height, width)

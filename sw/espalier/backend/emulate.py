@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from espalier.arch.config import HardwareConfig
-from espalier.arch.feature_layout import BANKS, tile_pixels, tile_position, tile_words
+from espalier.arch.feature_layout import BANKS, pack_tiles, tile_pixels, tile_positions
 from espalier.arch.operators import ACCUMULATOR_DISTANCE, DIGIT_BITS, PACKED_FIELD_BITS
 from espalier.arch.program import (
     FIXED_POINT_BITS,
@@ -57,20 +57,11 @@ def emulate(image: ProgramImage, config: HardwareConfig, picture: Bytes) -> dict
             info = image.metadata.tensors[outputs[step.fields["layer"]]]
             result[info.name] = machine.read_tensor(step.fields, "out")[:, : info.height, : info.width]
     for name, info in image.metadata.tensors.items():
-        if info.dram_offset >= 0 and name != image.metadata.input:
-            stored = machine.ddr_output[info.dram_offset : info.dram_offset + info.ddr_bytes]
-            words = np.zeros((info.tiles_y, info.tiles_x, info.channels, config.lanes_per_pe), np.uint8)
-            lanes = min(info.ddr_word_bytes, config.lanes_per_pe)
-            words[...] = _filled(stored.reshape(*words.shape[:3], -1)[..., :lanes], config.lanes_per_pe)
-            if not np.array_equal(tile_pixels(words, info.height, info.width), result[name]):
-                raise InternalError(f"tensor {name}: DDR and feature memory differ")
+        if info.dram_offset < 0 or name == image.metadata.input:
+            continue
+        if not np.array_equal(info.stored(machine.ddr_output, config.tile_size), result[name]):
+            raise InternalError(f"tensor {name}: DDR and feature memory differ")
     return result
-
-
-def pack_tiles(picture: Bytes, config: HardwareConfig, pad: int) -> Bytes:
-    """Lay a tensor uint8[C, H, W] out as in DDR: tile words of whole beats, flat."""
-    words = tile_words(picture, config.tile_size, pad)
-    return _filled(words, config.word_beats * config.axi_bytes).reshape(-1)
 
 
 class Emulator:
@@ -105,16 +96,10 @@ class Emulator:
         """Bank and word of every tile word of a tensor: int64[tiles_y, tiles_x, channels] each."""
         base, pitch, channels = (fields[f"{prefix}_{name}"] for name in ("base", "pitch", "channels"))
         shape = fields[f"{prefix}_tiles_y"], fields[f"{prefix}_tiles_x"]
-        first = np.array(
-            [
-                [tile_position(base, pitch, channels, y, x, 0) for x in range(shape[1])]
-                for y in range(shape[0])
-            ]
-        )
-        word = first[..., 1, None] + np.arange(channels)
+        bank, word = tile_positions(base, pitch, channels, *shape)
         if word.max() >= self.config.feature_depth_words:
             self._fail(f"word {word.max()} of the feature memory")
-        return np.broadcast_to(first[..., 0, None], word.shape), word
+        return bank, word
 
     def _load(self, step: Descriptor) -> None:
         bank, word = self._addresses(step.fields, "out")
@@ -126,9 +111,9 @@ class Emulator:
     def _store(self, step: Descriptor) -> None:
         bank, word = self._addresses(step.fields, "in")
         step_bytes = step.fields["store_beats"] * self.config.axi_bytes
-        data = _filled(self.feature[bank, word], self.config.word_beats * self.config.axi_bytes)[
-            ..., :step_bytes
-        ]
+        data = np.zeros((*bank.shape, step_bytes), np.uint8)
+        lanes = min(step_bytes, self.config.lanes_per_pe)
+        data[..., :lanes] = self.feature[bank, word][..., :lanes]
         start = step.fields["dram_offset"]
         self.ddr_output[start : start + data.size] = data.reshape(-1)
 
@@ -340,8 +325,3 @@ def _tiles_of(fields: dict[str, int], branch: dict[str, int]) -> IntArray:
 def _saturate(values: IntArray) -> IntArray:
     limit = 1 << FIXED_POINT_BITS - 1
     return np.clip(values, -limit, limit - 1)
-
-
-def _filled(words: Bytes, width: int) -> Bytes:
-    """Lengthen the last axis with zeros to `width`."""
-    return np.pad(words, [(0, 0)] * (words.ndim - 1) + [(0, width - words.shape[-1])])

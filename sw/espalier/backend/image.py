@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
+import numpy.typing as npt
 
 from espalier.arch.config import HardwareConfig
+from espalier.arch.feature_layout import unpack_tiles
 from espalier.errors import InternalError, ModelFileError
 
 MAGIC = b"ESPALIER"
@@ -56,6 +58,12 @@ class TensorInfo:
     def ddr_bytes(self) -> int:
         """Bytes that the tensor takes in DDR, 0 if it never leaves the chip."""
         return self.tiles_y * self.tiles_x * self.channels * self.ddr_word_bytes
+
+    def stored(self, output: npt.NDArray[np.uint8], tile_size: int) -> npt.NDArray[np.uint8]:
+        """Take the tensor uint8[channels, height, width] out of what lies from the output address on."""
+        own = output[self.dram_offset :][: self.ddr_bytes]
+        shape = self.channels, self.height, self.width
+        return unpack_tiles(own, shape, self.ddr_word_bytes, tile_size)
 
 
 @dataclass(frozen=True)

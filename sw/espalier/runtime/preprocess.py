@@ -1,4 +1,4 @@
-"""From a picture file to the network's input tensor, and to the bytes that the accelerator loads."""
+"""From a picture file to the network's input tensor."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from espalier.arch.config import HardwareConfig
-from espalier.arch.feature_layout import tile_words
 from espalier.errors import PictureError
 from espalier.ir.graph import IntegerGraph
 from espalier.passes.space_to_depth import rearrange_picture
@@ -194,16 +192,3 @@ def resize_picture(picture: Image.Image, size: tuple[int, int], rule: str) -> By
         )
     pixels = np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR, box=box))
     return pixels.reshape(height, width, -1)
-
-
-def input_buffer(tensor: Bytes, config: HardwareConfig, pad: int) -> Bytes:
-    """Lay out an input tensor uint8[channels, rows, columns] as the DMA loads it from DDR.
-
-    Tile words in the order (ty, tx, channel), each padded to whole AXI beats; lanes outside the map hold
-    `pad`. The result is one-dimensional, in bytes.
-    """
-    words = tile_words(tensor, config.tile_size, pad)
-    width = config.word_beats * config.axi_bytes
-    padded = np.zeros((*words.shape[:3], width), np.uint8)
-    padded[..., : words.shape[3]] = words
-    return padded.reshape(-1)
