@@ -66,7 +66,6 @@ def run(
         # Wide enough for the table where the output is not a terminal.
         console = Console(width=None if sys.stdout.isatty() else 140)
         show(result, console)
-        console.print(_verdict(result, check), highlight=False)
     if json_file is not None:
         _write_json(result, json_file)
 
@@ -82,12 +81,6 @@ def list_models() -> None:
     for name in preset_names():
         config = load_config(name)
         typer.echo(f"target  {name:10s} {config.lanes} lanes, {config.clock_mhz} MHz ({config.clock_source})")
-
-
-def _verdict(result: RunResult, check: Check) -> str:
-    if check is Check.layers:
-        return f"bit-exact: all {result.layers_checked} layers and the output equal the integer model"
-    return "bit-exact: the output equals the integer model (layers not compared)"
 
 
 def _check_json_target(json_file: str | None) -> None:

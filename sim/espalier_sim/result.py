@@ -113,7 +113,7 @@ def show(result: RunResult, console: Console) -> None:
         f"memory traffic: {result.ddr_read_bytes} bytes read, {result.ddr_write_bytes} bytes written",
         f"build {result.build_seconds:.1f} s, simulation {result.simulate_seconds:.1f} s",
     ]
-    for line in lines:
+    for line in [*lines, verdict(result)]:
         console.print(line, highlight=False, soft_wrap=True)
 
 
@@ -129,6 +129,13 @@ def _work(result: RunResult) -> list[str]:
         f" {operators} operators and {nulls} null operators",
         f"utilisation: {100 * result.utilisation:.1f} % of {result.lanes} lanes",
     ]
+
+
+def verdict(result: RunResult) -> str:
+    """Say in one line what was compared; a difference never gets this far."""
+    if result.layers_checked:
+        return f"bit-exact: all {result.layers_checked} layers and the output equal the integer model"
+    return "bit-exact: the output equals the integer model (layers not compared)"
 
 
 def _layer_table(layers: list[LayerResult]) -> Table:
