@@ -7,44 +7,18 @@ import os
 
 import numpy as np
 import pytest
+from network_case import Case
 
-from espalier import numerics
 from espalier.arch.config import load_config
 from espalier.arch.registers import ErrorCode
-from espalier.backend.compiler import compile_graph, lower_integer_graph
 from espalier.errors import ModelFileError, VerificationMismatch
-from espalier.passes.space_to_depth import rearrange_picture
-from espalier.runtime.preprocess import input_buffer
 from espalier_sim.device import SimulatedAccelerator
-from espalier_sim.random_networks import random_network
 from espalier_sim.simulator import HardwareFault
-from espalier_sim.verify import check_layers, check_output, output_tensor
 
 CONFIG = load_config("tiny")
 MANY = int(os.environ.get("ESPALIER_E2E_NETWORKS", "300"))
 
 pytestmark = pytest.mark.xdist_group("tiny")
-
-
-class Case:
-    """A network ready to run."""
-
-    def __init__(self, seed):
-        graph, picture = random_network(seed)
-        self.image = compile_graph(graph, CONFIG)
-        lowered = lower_integer_graph(graph, CONFIG)
-        self.output = lowered.output
-        factor = lowered.metadata.get("space_to_depth") or 1
-        zero_point = graph.tensors[graph.input].zero_point
-        self.picture = rearrange_picture(picture, factor, zero_point) if factor > 1 else picture
-        self.expected = numerics.run(lowered, self.picture)
-        self.content = input_buffer(self.picture, CONFIG, self.image.input.pad).tobytes()
-
-    def check(self, inference):
-        """Compare all layers and what lies in DDR."""
-        assert check_layers(self.image, inference, self.expected, CONFIG) == len(self.image.metadata.layers)
-        found = output_tensor(self.image, inference.output, CONFIG)
-        check_output(self.image, found, self.expected[self.output])
 
 
 def accelerator(tiny_simulator, **options):
@@ -55,13 +29,13 @@ def accelerator(tiny_simulator, **options):
 def test_networks_one_after_the_other(tiny_simulator, stalls):
     with accelerator(tiny_simulator, stalls=stalls) as device:
         for seed in range(15):
-            case = Case(seed)
+            case = Case(seed, CONFIG)
             device.load(case.image)
             case.check(device.infer(case.content))
 
 
 def test_calls_do_not_depend_on_each_other(tiny_simulator):
-    case = Case(0)
+    case = Case(0, CONFIG)
     with accelerator(tiny_simulator) as device:
         device.load(case.image)
         first = device.infer(case.content)
@@ -72,7 +46,7 @@ def test_calls_do_not_depend_on_each_other(tiny_simulator):
 
 
 def test_stalls_cost_cycles_and_change_nothing_else(tiny_simulator):
-    case, runs = Case(2), []
+    case, runs = Case(2, CONFIG), []
     for stalls in (None, 3, 3, 4):
         with accelerator(tiny_simulator, stalls=stalls) as device:
             device.load(case.image)
@@ -84,7 +58,7 @@ def test_stalls_cost_cycles_and_change_nothing_else(tiny_simulator):
 def test_counters_agree_with_the_compiler(tiny_simulator):
     with accelerator(tiny_simulator) as device:
         for seed in range(8):
-            case = Case(seed)
+            case = Case(seed, CONFIG)
             device.load(case.image)
             run = device.infer(case.content)
             for layer, counters in zip(case.image.metadata.layers, run.counters, strict=True):
@@ -95,7 +69,7 @@ def test_counters_agree_with_the_compiler(tiny_simulator):
 
 
 def test_a_layer_can_be_read_back(tiny_simulator):
-    case = Case(0)
+    case = Case(0, CONFIG)
     with accelerator(tiny_simulator) as device:
         device.load(case.image)
         run = device.infer(case.content)
@@ -104,7 +78,7 @@ def test_a_layer_can_be_read_back(tiny_simulator):
 
 
 def test_the_first_difference_is_named(tiny_simulator):
-    case = Case(0)
+    case = Case(0, CONFIG)
     name = case.image.metadata.layers[0].output
     changed = case.expected[name].copy()
     channel, row, column = (size - 1 for size in changed.shape)
@@ -121,7 +95,7 @@ def test_the_first_difference_is_named(tiny_simulator):
 
 
 def test_images_of_other_hardware_are_refused(tiny_simulator):
-    image = dataclasses.replace(Case(0).image, config_hash=1)
+    image = dataclasses.replace(Case(0, CONFIG).image, config_hash=1)
     with (
         accelerator(tiny_simulator) as device,
         pytest.raises(ModelFileError, match=r"for 'tiny' .* the hardware is 'tiny'"),
@@ -130,7 +104,7 @@ def test_images_of_other_hardware_are_refused(tiny_simulator):
 
 
 def test_memory_errors_are_reported(tiny_simulator):
-    case = Case(0)
+    case = Case(0, CONFIG)
     with accelerator(tiny_simulator) as device:
         device.load(case.image)
         good = device.infer(case.content)
@@ -147,6 +121,6 @@ def test_memory_errors_are_reported(tiny_simulator):
 def test_many_networks(tiny_simulator, first):
     with accelerator(tiny_simulator, stalls=first if first % 2 else None) as device:
         for seed in range(1000 + first, 1000 + min(first + 25, MANY)):
-            case = Case(seed)
+            case = Case(seed, CONFIG)
             device.load(case.image)
             case.check(device.infer(case.content))

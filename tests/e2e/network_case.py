@@ -1,0 +1,33 @@
+"""A random network ready to run on one configuration, with what must come out."""
+
+from __future__ import annotations
+
+from espalier import numerics
+from espalier.arch.feature_layout import pack_tiles
+from espalier.backend.compiler import compile_graph, lower_integer_graph
+from espalier.passes.space_to_depth import rearrange_picture
+from espalier_sim.random_networks import random_network
+from espalier_sim.verify import check_layers, check_output, output_tensor
+
+
+class Case:
+    """Network number `seed`, compiled for `config`."""
+
+    def __init__(self, seed, config):
+        self.config = config
+        graph, picture = random_network(seed)
+        self.image = compile_graph(graph, config)
+        lowered = lower_integer_graph(graph, config)
+        self.output = lowered.output
+        factor = lowered.metadata.get("space_to_depth") or 1
+        zero_point = graph.tensors[graph.input].zero_point
+        self.picture = rearrange_picture(picture, factor, zero_point) if factor > 1 else picture
+        self.expected = numerics.run(lowered, self.picture)
+        self.content = pack_tiles(self.picture, config, self.image.input.pad).tobytes()
+
+    def check(self, inference):
+        """Compare all layers and what lies in DDR."""
+        layers = check_layers(self.image, inference, self.expected, self.config)
+        assert layers == len(self.image.metadata.layers)
+        found = output_tensor(self.image, inference.output, self.config)
+        check_output(self.image, found, self.expected[self.output])
