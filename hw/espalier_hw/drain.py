@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.program import Opcode
-from espalier_hw.interfaces import LAYER, drain_bits
+from espalier_hw.interfaces import LAYER, PAIR_BITS, drain_bits
 from espalier_hw.or_tree import OrTree
 from espalier_hw.pool import LANE_BITS
 from espalier_hw.table_walker import ENTRY
@@ -29,7 +29,7 @@ def beat_layout(config: HardwareConfig) -> data.StructLayout:
             "entry": ENTRY,
             "index": range(config.output_beats + REDUCE_BEATS),
             "final": 1,
-            "pairs": config.output_pairs * 36,
+            "pairs": config.output_pairs * PAIR_BITS,
             "pool": config.output_pairs * 2 * LANE_BITS,
         }
     )
@@ -41,11 +41,28 @@ def choose_beat(word: Value, bits: int, beats: int, index: Value) -> Value:
     return Array(parts)[index[: max(1, (beats - 1).bit_length())]]
 
 
+def source_ports(config: HardwareConfig) -> dict[str, wiring.Member]:
+    """Ports towards PEs and pool unit, where the sums come from.
+
+    set_done, drain_request, drain_valid, drain_data: one bit, or one word, per PE, see
+    `interfaces.pe_signature`. pool_valid, pool_result, pool_take: from the pool unit.
+    """
+    pes = config.pes_per_branch
+    return {
+        "set_done": In(pes),
+        "drain_request": Out(pes),
+        "drain_valid": In(pes),
+        "drain_data": In(data.ArrayLayout(drain_bits(config), pes)),
+        "pool_valid": In(1),
+        "pool_result": In(config.lanes_per_pe * LANE_BITS),
+        "pool_take": Out(1),
+    }
+
+
 class Drain(wiring.Component):
     """One entry every `output_beats` cycles, while sums are ready: the next is fetched during the beats.
 
-    entry, available, take: from the table walker. set_done, drain_request, drain_valid, drain_data: one
-    bit, or one word, per PE. pool_valid, pool_result, pool_take: from the pool unit. residual_there: the
+    entry, available, take: from the table walker. Sums come through `source_ports`. residual_there: the
     residual tile of the next entry has arrived (or none is needed); entry_starts: pulse, an entry begins
     its beats. beat, beat_valid: registered, all of this moves on only while `advance` is high.
     """
@@ -53,7 +70,6 @@ class Drain(wiring.Component):
     def __init__(self, config: HardwareConfig, primitives: str = "behavioural") -> None:
         self.config = config
         self._primitives = primitives
-        pes = config.pes_per_branch
         super().__init__(
             {
                 "go": In(1),
@@ -61,13 +77,7 @@ class Drain(wiring.Component):
                 "available": In(1),
                 "entry": In(ENTRY),
                 "take": Out(1),
-                "set_done": In(pes),
-                "drain_request": Out(pes),
-                "drain_valid": In(pes),
-                "drain_data": In(data.ArrayLayout(drain_bits(config), pes)),
-                "pool_valid": In(1),
-                "pool_result": In(config.lanes_per_pe * LANE_BITS),
-                "pool_take": Out(1),
+                **source_ports(config),
                 "residual_there": In(1),
                 "next_entry": Out(ENTRY),
                 "entry_starts": Out(1),
@@ -175,7 +185,7 @@ class Drain(wiring.Component):
     ) -> None:
         """Cut the words into beats."""
         beats = self.config.output_beats
-        pair_bits = self.config.output_pairs * 36
+        pair_bits = self.config.output_pairs * PAIR_BITS
         lane_bits = self.config.output_pairs * 2 * LANE_BITS
         m.d.comb += last_beat.eq(
             current_valid & (index == Mux(self.layer.reduce, beats + REDUCE_BEATS - 1, beats - 1))

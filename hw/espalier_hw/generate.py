@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from amaranth.back import verilog
 
 from espalier.arch.config import HardwareConfig
@@ -22,12 +20,6 @@ def generate_verilog(config: HardwareConfig, primitives: str = "behavioural") ->
         name = pending[0]
         texts[name] = _convert(name, modules)
     return texts
-
-
-def write_verilog(config: HardwareConfig, path: Path, primitives: str = "behavioural") -> None:
-    """Write all modules into one file, blocks before their users."""
-    texts = generate_verilog(config, primitives)
-    path.write_text("\n".join(reversed(texts.values())), encoding="utf-8")
 
 
 def _convert(name: str, modules: SeparateModules) -> str:

@@ -11,7 +11,14 @@ from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.fields import Field
-from espalier.arch.program import BRANCH_FIELDS, COMMON_FIELDS, PATTERN_FIELDS, TABLE_FIELDS
+from espalier.arch.operators import PACKED_FIELD_BITS, STREAM_WORD_BITS
+from espalier.arch.program import (
+    BRANCH_FIELDS,
+    COMMON_FIELDS,
+    PATTERN_FIELDS,
+    TABLE_FIELDS,
+    TABLE_WORD_BITS,
+)
 
 
 def struct(fields: tuple[Field, ...]) -> data.StructLayout:
@@ -105,7 +112,8 @@ def memory_write(address_bits: int, data_bits: int) -> wiring.Signature:
 def branch_signature(config: HardwareConfig) -> dict[str, wiring.Member]:
     """Ports of a branch.
 
-    start: pulse; `layer`, `branch` and the patterns are valid from then until `done`.
+    start: pulse; `layer`, `branch` and the patterns are valid from then until `done`. PEs read their next
+    header with every CONV, whether the branch has tiles or rests.
     restart: pulse at the start of an inference, no layer running: stream pointers go to zero.
     done: level, high while no layer runs and all its words have been accepted by `write`.
     window, residual: requests; responses come back in order, later, and are never refused, so a
@@ -118,9 +126,9 @@ def branch_signature(config: HardwareConfig) -> dict[str, wiring.Member]:
         "layer": In(LAYER),
         "branch": In(BRANCH_LAYER),
         "pattern_write": In(memory_write(6, PATTERN.size)),
-        "stream_write": In(memory_write(14, 72)),
+        "stream_write": In(memory_write(14, STREAM_WORD_BITS)),
         "stream_write_pe": In(5),
-        "table_write": In(memory_write(14, 72)),
+        "table_write": In(memory_write(14, TABLE_WORD_BITS)),
         "rows_ready": In(8),
         "done": Out(1),
         "window_request": Out(stream.Signature(WINDOW_REQUEST)),
@@ -134,9 +142,12 @@ def branch_signature(config: HardwareConfig) -> dict[str, wiring.Member]:
     }
 
 
+PAIR_BITS = 2 * PACKED_FIELD_BITS  # the sums of a lane pair, see `lanes.unpack_pair_value`
+
+
 def drain_bits(config: HardwareConfig) -> int:
-    """Bits of one drained accumulator word: 36 bits a lane pair, see `packed_pair`."""
-    return config.pairs * 36
+    """Bits of one drained accumulator word."""
+    return config.pairs * PAIR_BITS
 
 
 def pe_signature(config: HardwareConfig) -> dict[str, wiring.Member]:
@@ -159,7 +170,7 @@ def pe_signature(config: HardwareConfig) -> dict[str, wiring.Member]:
         "blocks": In(13),
         "passes": In(6),
         "block_words": In(5),
-        "stream_write": In(memory_write(14, 72)),
+        "stream_write": In(memory_write(14, STREAM_WORD_BITS)),
         "ring_write": In(memory_write(ring_bits, word_bits(config))),
         "commit": In(1),
         "release": Out(1),

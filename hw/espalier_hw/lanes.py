@@ -18,8 +18,8 @@ from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.operators import PACKED_FIELD_BITS
+from espalier_hw.interfaces import PAIR_BITS
 
-PAIR_BITS = 2 * PACKED_FIELD_BITS
 PRIMITIVES = ("behavioural", "xilinx")
 
 # DSP48E2 (UG579). OPMODE = W | Z | Y | X: W zero, X and Y together the product, Z either P or C.

@@ -10,18 +10,16 @@ from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.program import TABLE_WORD_BITS
-from espalier_hw.drain import Drain, choose_beat
+from espalier_hw.drain import Drain, choose_beat, source_ports
 from espalier_hw.interfaces import (
     BRANCH_LAYER,
     LAYER,
     TILE_ADDRESS,
-    drain_bits,
     memory_write,
     tile_bits,
     tile_write_layout,
 )
 from espalier_hw.lutram_fifo import LutramFifo
-from espalier_hw.pool import LANE_BITS
 from espalier_hw.requantise import Requantiser
 from espalier_hw.residual import ResidualScale
 from espalier_hw.table_walker import AHEAD, TableWalker
@@ -31,14 +29,13 @@ class OutputStage(wiring.Component):
     """Walks the requantisation table, drains PEs or pool unit, requantises and writes tile words.
 
     go: pulse, `layer` valid since the cycle before. finished: pulse, the layer's last word has been
-    accepted. set_done, drain_*: one bit or word per PE. pool_*: the pool unit's result. residual_*,
-    write: as in `branch_signature`. output_wait: event.
+    accepted. Sums come through `drain.source_ports`. residual_*, write: as in `branch_signature`.
+    output_wait: event.
     """
 
     def __init__(self, config: HardwareConfig, primitives: str = "behavioural") -> None:
         self.config = config
         self._primitives = primitives
-        pes = config.pes_per_branch
         super().__init__(
             {
                 "go": In(1),
@@ -46,13 +43,7 @@ class OutputStage(wiring.Component):
                 "branch": In(BRANCH_LAYER),
                 "table_write": In(memory_write(14, TABLE_WORD_BITS)),
                 "finished": Out(1),
-                "set_done": In(pes),
-                "drain_request": Out(pes),
-                "drain_valid": In(pes),
-                "drain_data": In(data.ArrayLayout(drain_bits(config), pes)),
-                "pool_valid": In(1),
-                "pool_result": In(config.lanes_per_pe * LANE_BITS),
-                "pool_take": Out(1),
+                **source_ports(config),
                 "residual_request": Out(stream.Signature(TILE_ADDRESS)),
                 "residual_valid": In(1),
                 "residual_data": In(tile_bits(config)),

@@ -9,9 +9,9 @@ from amaranth.lib import wiring
 
 from espalier.arch.config import HardwareConfig
 from espalier_hw.accumulators import Accumulators
-from espalier_hw.interfaces import pe_signature
+from espalier_hw.interfaces import PAIR_BITS, pe_signature
 from espalier_hw.issue import Issue, issue_layout
-from espalier_hw.lanes import PAIR_BITS, PRIMITIVES, make_pair, pair_bits
+from espalier_hw.lanes import PRIMITIVES, make_pair, pair_bits
 from espalier_hw.ring import WindowRing
 from espalier_hw.stream_fetch import StreamFetch
 
@@ -88,7 +88,7 @@ class PE(wiring.Component):
     def _connect_lanes(
         self, m: Module, stage: list[Any], ring: WindowRing, accumulators: Accumulators
     ) -> None:
-        """Pair i holds lanes 2i and 2i+1; its sum lies in 36 bits of `drain_data`, fewer in the memory."""
+        """Pair i holds lanes 2i and 2i+1; `drain_data` has PAIR_BITS bits for each pair, the memory fewer."""
         sums, drained, offset = [], [], 0
         for index in range(self._config.pairs):
             m.submodules[f"pair_{index}"] = pair = make_pair(self._config, index, self._primitives)

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from espalier.arch.config import HardwareConfig
 from espalier.arch.fields import unpack
 from espalier.arch.operators import HEADER_FIELDS, OPERATOR_BITS, OPERATOR_FIELDS, OPERATORS_PER_WORD
-from espalier_hw.lanes import PAIR_BITS, is_packed, pack_pair_model
+from espalier_hw.interfaces import PAIR_BITS
+from espalier_hw.lanes import is_packed, pack_pair_model
 
 
 @dataclass(frozen=True)

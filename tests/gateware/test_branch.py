@@ -34,7 +34,6 @@ class Memory:
     def __init__(self, dut, dice, lazy):
         self.dut, self.dice, self.lazy, self.config = dut, dice, lazy, dut.config
         self.layer = None
-        self.windows_held = 0
         self.rows_ready = 255
 
     def window(self, request):

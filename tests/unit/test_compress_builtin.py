@@ -25,7 +25,7 @@ def test_the_model_fits_its_budgets_and_its_manifest():
 
 def test_the_shipped_picture_is_recognised_as_a_cat():
     graph = load_builtin("resnet18")
-    tensor = Preprocessing.of_graph(graph).input_tensor(PICTURE)
+    tensor = Preprocessing.of(graph.metadata, graph.tensors[graph.input]).input_tensor(PICTURE)
     scores = run_output(graph, tensor[None]).reshape(-1)
     assert graph.metadata["labels"][int(np.argmax(scores))] == "cat"
 

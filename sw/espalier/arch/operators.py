@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
 from espalier.arch.fields import Field
 
 STREAM_WORD_BITS = 72
@@ -36,10 +39,10 @@ ACCUMULATOR_DISTANCE = 3
 # Weights wider than four bits are split into two digits, 16*high + low, of one operator each.
 DIGIT_BITS = 4
 DIGIT_LOW, DIGIT_HIGH = -8, 7
-MAX_WIDE_WEIGHT = 16 * DIGIT_HIGH + DIGIT_HIGH
+MAX_WIDE_WEIGHT = (DIGIT_HIGH << DIGIT_BITS) + DIGIT_HIGH
 
 
-def split_digits(weight: int) -> tuple[int, int]:
-    """Split a weight of -119..119 into (high, low) digits of -8..7 each: weight = 16*high + low."""
-    low = (weight + 8) % 16 - 8
-    return (weight - low) // 16, low
+def split_digits(weights: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Split weights of -119..119 into (high, low) digits of -8..7 each: weight = 16*high + low."""
+    low = (weights - DIGIT_LOW) % (1 << DIGIT_BITS) + DIGIT_LOW
+    return weights - low >> DIGIT_BITS, low

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from espalier.arch.operators import DIGIT_BITS, DIGIT_HIGH, DIGIT_LOW, MAX_WEIGHT_SUM, MAX_WIDE_WEIGHT
+from espalier.arch.operators import (
+    DIGIT_BITS,
+    DIGIT_HIGH,
+    DIGIT_LOW,
+    MAX_WEIGHT_SUM,
+    MAX_WIDE_WEIGHT,
+    split_digits,
+)
 from espalier.arch.program import ACCUMULATOR_BITS
 from espalier.backend.geometry import Geometry
 from espalier.errors import CapacityError, InternalError
@@ -134,8 +141,7 @@ def _digits(weight: IntArray, bits: int, name: str) -> tuple[IntArray, IntArray,
     everything = np.arange(len(weight))
     if bits <= DIGIT_BITS:
         return everything, weight, np.zeros_like(weight)
-    low = (weight + 8) % 16 - 8
-    high = (weight - low) // 16
+    high, low = split_digits(weight)
     source = np.concatenate((np.flatnonzero(high), np.flatnonzero(low)))
     which = np.concatenate(
         (np.ones(np.count_nonzero(high), np.int64), np.zeros(np.count_nonzero(low), np.int64))

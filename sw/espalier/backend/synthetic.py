@@ -100,27 +100,6 @@ class RandomNetwork:
         return np.where(kept, weights * self.random.choice([-1, 1], shape), 0).astype(np.int8)
 
 
-def random_resnet18(
-    density: float = 0.1, first_density: float = 0.5, bits: int = 4, first_bits: int = 8, seed: int = 0
-) -> RandomNetwork:
-    """Build ResNet-18 for 224x224 pictures with random weights."""
-    net = RandomNetwork(3, 224, 224, zero_point=114, seed=seed, name="random_resnet18")
-    tensor = net.conv("input", 64, (7, 7), 2, (3, 3, 3, 3), density=first_density, bits=first_bits)
-    tensor = net.pool(tensor, "max", (3, 3), 2, (1, 1, 1, 1))
-    for filters, stage_stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
-        for stride in (stage_stride, 1):
-            shortcut = tensor
-            if stride == 2:
-                shortcut = net.conv(tensor, filters, (1, 1), 2, density=density, bits=bits, zero_point=128)
-            inner = net.conv(tensor, filters, stride=stride, pads=(1, 1, 1, 1), density=density, bits=bits)
-            tensor = net.conv(
-                inner, filters, pads=(1, 1, 1, 1), density=density, bits=bits, residual=shortcut
-            )
-    tensor = net.pool(tensor, "global")
-    net.conv(tensor, 1000, (1, 1), density=density, bits=bits, zero_point=100)
-    return net
-
-
 def _length(size: int, kernel: int, stride: int, pads: int, dilation: int) -> int:
     return (size + pads - dilation * (kernel - 1) - 1) // stride + 1
 

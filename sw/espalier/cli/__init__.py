@@ -1,1 +1,1 @@
-"""Part of Espalier."""
+"""The `espalier` command line, one command per module."""

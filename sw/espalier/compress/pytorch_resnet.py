@@ -93,6 +93,14 @@ class _Builder:
             f"{prefix}.conv2", middle, f"{prefix}.conv2", f"{prefix}.bn2", 1, relu=True, residual=shortcut
         )
 
+    def stages(self, source: str, stages: int, blocks: int) -> str:
+        """Append all blocks; every stage but the first begins with stride 2."""
+        for stage in range(1, stages + 1):
+            for index in range(blocks):
+                stride = 2 if stage > 1 and index == 0 else 1
+                source = self.block(f"layer{stage}.{index}", source, stride)
+        return source
+
     def widening(self, name: str, source: str, filters: int, stride: int) -> str:
         """Append a shortcut without parameters: channels padded with zeros on both sides."""
         channels = self.graph.shapes[source][0]
@@ -122,10 +130,7 @@ def resnet18(state: State, size: int = 224) -> FloatGraph:
     try:
         source = builder.conv("conv1", "input", "conv1", "bn1", 2, relu=True)
         source = builder.pool("maxpool", source, "max", 3, 2, 1)
-        for stage in range(1, 5):
-            for index in range(2):
-                stride = 2 if stage > 1 and index == 0 else 1
-                source = builder.block(f"layer{stage}.{index}", source, stride)
+        source = builder.stages(source, stages=4, blocks=2)
         source = builder.pool("avgpool", source, "global")
         builder.classifier("fc", source)
     except KeyError as error:
@@ -145,10 +150,7 @@ def resnet20(state: State, size: int = 32) -> FloatGraph:
     builder = _Builder("resnet20", state, size)
     try:
         source = builder.conv("conv1", "input", "conv1", "bn1", 1, relu=True)
-        for stage in range(1, 4):
-            for index in range(3):
-                stride = 2 if stage > 1 and index == 0 else 1
-                source = builder.block(f"layer{stage}.{index}", source, stride)
+        source = builder.stages(source, stages=3, blocks=3)
         source = builder.pool("avgpool", source, "global")
         builder.classifier("linear", source)
     except KeyError as error:

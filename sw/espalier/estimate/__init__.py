@@ -1,1 +1,1 @@
-"""Part of Espalier."""
+"""Prediction of cycles, with which the compiler chooses between mappings."""

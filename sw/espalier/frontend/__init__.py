@@ -1,4 +1,4 @@
-"""Import of trained networks."""
+"""Import of trained networks from ONNX files."""
 
 from espalier.frontend.onnx_import import load_onnx
 

@@ -1,1 +1,1 @@
-"""Part of Espalier."""
+"""Intermediate representations: imported, float and integer graphs, their checks and the model file."""

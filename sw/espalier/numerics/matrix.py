@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 FLOAT32_EXACT = 1 << 24
-FLOAT64_EXACT = 1 << 53
 BYTE = 255
 
 

@@ -1,1 +1,1 @@
-"""Part of Espalier."""
+"""Generators of the reference pages in `docs`."""

@@ -1,1 +1,1 @@
-"""Part of Espalier."""
+"""What a host does around the accelerator: from a picture file to the input tensor."""

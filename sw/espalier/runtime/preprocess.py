@@ -13,7 +13,6 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 
 from espalier.errors import PictureError
-from espalier.ir.graph import IntegerGraph
 from espalier.passes.space_to_depth import rearrange_picture
 
 Bytes = npt.NDArray[np.uint8]
@@ -87,11 +86,6 @@ class Preprocessing:
         return cls(
             (int(size[0]), int(size[1])), rule, mean, std, factor, float(tensor.scale), int(tensor.zero_point)
         )
-
-    @classmethod
-    def of_graph(cls, graph: IntegerGraph) -> Preprocessing:
-        """Read the metadata of a graph."""
-        return cls.of(graph.metadata, graph.tensors[graph.input])
 
     def normalise(self, pictures: Bytes) -> npt.NDArray[np.float32]:
         """Pictures uint8[N, H, W, colours] as a float network sees them, float32[N, colours, H, W]."""
