@@ -51,7 +51,7 @@ def walk(tiles_y: int, tiles_x: int, channels: int) -> list[tuple[int, int, int]
     return [(y, x, c) for y in range(tiles_y) for x in range(tiles_x) for c in range(channels)]
 
 
-class TileWalk(wiring.Component):
+class TensorWalk(wiring.Component):
     """Counts through the tile words of a tensor in DDR order.
 
     start: pulse, back to the first word; `tensor` is valid from then on. step: pulse, next word.
@@ -126,7 +126,7 @@ class LoadWalker(wiring.Component):
         config, command = self.config, self.command
         tensor, rows, wait = Signal(TENSOR), Signal(8), Signal(range(WRITE_LATENCY + 1))
         address, beats = Signal(config.axi_address_bits), Signal(BURST_COUNT_BITS)
-        m.submodules.walk = self.walk = TileWalk()
+        m.submodules.walk = self.walk = TensorWalk()
         arriving = Signal(WRITE_LATENCY)
         row_done, all_done, moving = Signal(), Signal(), Signal()
         self._words(m, moving)
@@ -225,7 +225,7 @@ class StoreWalker(wiring.Component):
         m = Module()
         command, wait = self.command, Signal(range(SETTLE_CYCLES))
         address, beats = Signal(self.config.axi_address_bits), Signal(BURST_COUNT_BITS)
-        m.submodules.walk = self.walk = TileWalk()
+        m.submodules.walk = self.walk = TensorWalk()
         requesting = Signal()
         self._requests(m, requesting)
         self._beats(m)

@@ -117,7 +117,7 @@ def prove_bounds(parts: Parts, node: Conv) -> None:
     np.add.at(whole, parts.filter_of, sums * scale)
     bias = node.requantisation.bias
     limit = 1 << (ACCUMULATOR_BITS - 1)
-    # Parts are added one after the other and the bias last: every intermediate sum lies between these.
+    # The bias comes first, then one part after the other: every intermediate sum lies between these.
     high = whole[:, 0] + np.maximum(bias, 0)
     low = -whole[:, 1] + np.minimum(bias, 0)
     worst = np.flatnonzero((high >= limit) | (low < -limit))
