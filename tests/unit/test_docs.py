@@ -32,9 +32,9 @@ def commands(cli):
 
 
 def shown(page):
-    """Indented or fenced lines that call a command: (program, arguments)."""
+    """Indented lines that call a command: (program, arguments)."""
     for line in page.read_text(encoding="utf-8").splitlines():
-        words = shlex.split(line, comments=True) if re.match(r"(    |\.venv|make|sim|espalier)\S", line) else []
+        words = shlex.split(line, comments=True) if re.match(r"    \S", line) else []
         if words and (program := Path(words[0]).name) in (*CLIS, "make"):
             yield program, words[1:]
 
