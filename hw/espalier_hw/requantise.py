@@ -30,18 +30,15 @@ _PRODUCT_BITS = ACCUMULATOR_BITS + MULTIPLIER_BITS
 
 
 class Requantiser(wiring.Component):
-    """Beats of sums in, beats of bytes out, `STAGES` cycles of `advance` later, for entries with `last`.
+    """Beats of sums in, beats of bytes out, six cycles of `advance` later, for entries with `last`.
 
     Stage 1 (the input's registers): packed sums; 2: lanes; 3: bias and all parts; 4, 5: times the multiplier;
     6: shifted; 7: saturated, with `terms`. Clamping and masking are behind stage 7. The bias is that of the
-    first part. terms: belong to the beat in stage 6, that is `TERM_DELAY` cycles of `advance` after it was
-    at the input. slot, final, bytes, tile_y, tile_x, channel: the output.
+    first part. terms: belong to the beat in stage 6, that is five cycles of `advance` after it was at the
+    input. slot, final, bytes, tile_y, tile_x, channel: the output.
     end_of_layer: pulse, the last beat of the layer's last entry has been added up. busy: a beat is in
     the stages behind that.
     """
-
-    STAGES = 6
-    TERM_DELAY = 5
 
     def __init__(self, config: HardwareConfig) -> None:
         self.config = config

@@ -34,7 +34,7 @@ def saturate(value: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 class ResidualScale(wiring.Component):
-    """Pixels of one beat to the addend of the requantiser, `STAGES` cycles of `advance` later.
+    """Pixels of one beat to the addend of the requantiser, four cycles of `advance` later.
 
         term = saturate(((pixel - z_res) * residual_multiplier) >> RESIDUAL_SHIFTS[i]) + 128 + 256 * z_out
 
@@ -43,8 +43,6 @@ class ResidualScale(wiring.Component):
     start, and a pixel costs two look-ups and one addition. go: pulse, `layer` valid since the cycle
     before. ready: the tables are filled.
     """
-
-    STAGES = 4
 
     def __init__(self, config: HardwareConfig) -> None:
         self.lanes = 2 * config.output_pairs

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from stalling import generator, simulate
+from stalling import generator, send, simulate
 
 from espalier.arch.config import load_config
 from espalier.arch.feature_layout import tensor_pitch, tensor_words, tile_position
@@ -96,16 +96,7 @@ class Bench:
         self.window_cycles, self.cycle = [], 0
 
     async def offer(self, ctx, stream, payloads):
-        """Offer payloads back to back, except for random pauses."""
-        for payload in payloads:
-            while self.rng.random() < self.stall:
-                await ctx.tick()
-            ctx.set(stream.payload, payload)
-            ctx.set(stream.valid, 1)
-            ready = False
-            while not ready:
-                _, _, ready = await ctx.tick().sample(stream.ready)
-            ctx.set(stream.valid, 0)
+        await send(ctx, stream, payloads, self.rng, self.stall)
 
     async def fill(self, ctx, tensor, writer=-1):
         await self.offer(ctx, self.dut.write[writer], [tensor.write(*tile) for tile in tensor.all_tiles()])
@@ -331,3 +322,31 @@ def test_idle_means_readable():
     simulate(bench.dut, main, background=[bench.monitor])
     for tensor, value in zip(tensors, bench.windows[0], strict=True):
         check_window(config, tensor, request, value)
+
+
+def test_latencies_are_those_of_the_architecture_page():
+    dut, found = FeatureSystem(TINY), []
+
+    async def measure(ctx):
+        for branch in range(TINY.branches):
+            ctx.set(dut.group_mask[branch], 1 << branch)
+        await ctx.tick()
+        for stream, answer in (
+            (dut.window_request[0], dut.window_valid[0]),
+            (dut.residual_request[0], dut.residual_valid[0]),
+            (dut.store_request, dut.store_valid),
+            (dut.write[0], dut.trace_valid),
+        ):
+            assert ctx.get(stream.ready)
+            ctx.set(stream.valid, 1)
+            await ctx.tick()
+            ctx.set(stream.valid, 0)
+            cycles = 1
+            while not ctx.get(answer):
+                await ctx.tick()
+                cycles += 1
+            found.append(cycles)
+            await ctx.tick().repeat(30)
+
+    simulate(dut, measure)
+    assert found == [15, 13, 13, 7]

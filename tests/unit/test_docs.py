@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import re
 import shlex
 from importlib.metadata import entry_points
@@ -12,6 +13,8 @@ import pytest
 import typer
 
 from espalier.cli import main as espalier_cli
+from espalier.cli.compress_command import compress
+from espalier.compress import CompressOptions
 from espalier_sim import cli as sim_cli
 
 ROOT = Path(__file__).parents[2]
@@ -70,3 +73,10 @@ def test_modules_exist(page):
     text = page.read_text(encoding="utf-8")
     for name in set(re.findall(r"`(espalier(?:_hw|_sim)?(?:\.[a-z_]+)+)", text)):
         assert importlib.util.find_spec(name), f"{page.name} mentions {name}"
+
+
+def test_options_of_the_command_line_have_the_defaults_of_the_library():
+    shown, library = inspect.signature(compress).parameters, inspect.signature(CompressOptions).parameters
+    shared = set(shown) & set(library)
+    assert {"bits", "mac_fraction", "max_operators", "first_layer_density", "seed"} <= shared
+    assert {name: shown[name].default for name in shared} == {name: library[name].default for name in shared}
