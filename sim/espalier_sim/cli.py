@@ -85,8 +85,12 @@ def list_models() -> None:
 
 def _check_json_target(json_file: str | None) -> None:
     """Fail before the run, not after it."""
-    if json_file not in (None, "-") and not Path(str(json_file)).absolute().parent.is_dir():
+    if json_file is None or json_file == "-":
+        return
+    if not Path(json_file).absolute().parent.is_dir():
         raise UserError(f"cannot write '{json_file}': the folder does not exist")
+    if Path(json_file).is_dir():
+        raise UserError(f"cannot write '{json_file}': it is a folder")
 
 
 def _write_json(result: RunResult, json_file: str) -> None:

@@ -57,6 +57,7 @@ def picture_network(tmp_path):
         (["run", "resnet18", "--waves", "waves.txt"], "must end in .vcd or .fst"),
         (["run", "resnet18", "--waves", "nowhere/waves.vcd"], "folder does not exist"),
         (["run", "resnet18", "--json", "nowhere/out.json"], "folder does not exist"),
+        (["run", "resnet18", "--json", "/"], "it is a folder"),
     ],
 )
 def test_what_users_can_mend_exits_with_2(arguments, message):

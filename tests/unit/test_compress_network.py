@@ -118,6 +118,14 @@ def test_budgets_hold(graph, pictures):
     assert size_of(integer).mac_fraction <= 0.3 and size_of(integer).operators <= 1200
 
 
+def test_a_first_layer_that_would_take_the_budget_gets_less(graph, pictures):
+    graph.nodes, graph.output = graph.nodes[:1], "stem"
+    stack = stack_pictures(pictures, graph.shapes["in"])
+    options = CompressOptions()
+    assert plan_densities(graph, stack, options)["stem"] == pytest.approx(options.mac_fraction, abs=0.01)
+    assert plan_densities(graph, stack, CompressOptions(mac_fraction=1.0))["stem"] == 0.5
+
+
 def test_wide_weights_count_twice(graph, pictures):
     stack = stack_pictures(pictures, graph.shapes["in"])
     scores = weight_scores(graph, stack.transpose(1, 0, 2, 3)[:2])
@@ -153,6 +161,25 @@ def test_wrong_input_is_refused(graph, pictures):
         compress(graph, pictures, CompressOptions(densities={"stem": 0.0}))
     with pytest.raises(UserError, match="choose admm or magnitude"):
         compress(graph, pictures, CompressOptions(prune_method="none"))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"mac_fraction": 0.0}, {"mac_fraction": 2.0}, {"mac_fraction": float("nan")},
+        {"first_layer_density": float("nan")}, {"first_layer_density": 0.0},
+        {"max_operators": 0}, {"seed": -1},
+    ],
+)  # fmt: skip
+def test_options_outside_their_range_are_refused(graph, pictures, wrong):
+    with pytest.raises(UserError, match="must be"):
+        compress(graph, pictures, CompressOptions(**wrong))
+
+
+def test_inputs_that_hardly_vary_are_rounded_all_the_same(graph, pictures):
+    graph.nodes[0].weights *= np.float32(1e-6)
+    graph.nodes[0].bias[:] = 1.0
+    check_graph(compress(graph, pictures, dense()))
 
 
 @pytest.mark.parametrize("method", ["max", "percentile", "mse"])

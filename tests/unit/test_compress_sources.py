@@ -5,9 +5,10 @@ import pytest
 from PIL import Image
 
 from espalier.compress import cifar
+from espalier.compress.from_onnx import picture_files
 from espalier.compress.onnx_export import to_onnx
 from espalier.compress.pytorch_resnet import load_state, resnet18, resnet20
-from espalier.errors import ModelFileError
+from espalier.errors import ModelFileError, PictureError
 from espalier.frontend.onnx_import import load_onnx
 from espalier.ir.float_graph import FloatConv
 from espalier.numerics.floating import float_run
@@ -94,6 +95,12 @@ def test_missing_tensors_and_files_are_named(small_resnet18, tmp_path):
     pytest.importorskip("torch")
     with pytest.raises(ModelFileError, match="absent"):
         load_state(tmp_path / "absent.pt")
+
+
+def test_folders_named_like_pictures_are_no_pictures(tmp_path):
+    (tmp_path / "a.png").mkdir()
+    with pytest.raises(PictureError, match="no pictures"):
+        picture_files(tmp_path)
 
 
 def test_training_pictures_are_found_in_their_sheets(tmp_path):

@@ -37,6 +37,7 @@ def test_hash_depends_on_hardware_only():
         ("tile_size: 7", "missing field"),
         ("[1, 2]", "expected a mapping"),
         ("{unclosed", "cannot read"),
+        ("{1: 2, tile: 3}", "unknown field '1', unknown field 'tile'"),
     ],
 )
 def test_bad_file(tmp_path, text, message):
@@ -52,7 +53,8 @@ def test_unknown_target_lists_the_known():
 
 
 @pytest.mark.parametrize(
-    "change", [{"tile_size": 3}, {"ring_words": 48}, {"branches": True}, {"dsp_pairs": 9}]
+    "change",
+    [{"tile_size": 3}, {"ring_words": 48}, {"branches": True}, {"dsp_pairs": 9}, {"name": "a/../b"}],
 )
 def test_out_of_range(change):
     with pytest.raises(ConfigError, match=next(iter(change))):

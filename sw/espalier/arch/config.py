@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,10 @@ class HardwareConfig:
     device: Device | None = None
 
     def __post_init__(self) -> None:
+        if not re.fullmatch(r"\w[\w.-]*", str(self.name)):  # it becomes part of file names
+            raise ConfigError(
+                f"configuration '{self.name}': the name must consist of letters, digits, '_', '-' and '.'"
+            )
         for spec in dataclasses.fields(self):
             if "low" not in spec.metadata:
                 continue
@@ -166,7 +171,7 @@ def load_config(target: str) -> HardwareConfig:
 def config_from_mapping(content: dict[str, Any], where: str) -> HardwareConfig:
     """Build a configuration from plain values; `where` names their origin in error messages."""
     known = {spec.name: spec for spec in dataclasses.fields(HardwareConfig)}
-    unknown = sorted(set(content) - set(known))
+    unknown = sorted(map(str, set(content) - set(known)))
     required = {n for n, s in known.items() if s.default is dataclasses.MISSING}
     missing = sorted(required - set(content))
     if unknown or missing:

@@ -16,6 +16,7 @@ from espalier.numerics.floating import float_run
 
 # Wide weights take two operators, see `espalier.arch.operators`.
 _DIGIT_BITS = 4
+LEAST_DENSITY = 0.02
 
 
 def weight_scores(graph: FloatGraph, pictures: npt.NDArray[Any]) -> dict[str, npt.NDArray[np.float64]]:
@@ -48,7 +49,7 @@ def fit_densities(
     mac_fraction: float,
     max_operators: int,
     bounds: Mapping[str, tuple[float, float]],
-    lower: float = 0.02,
+    lower: float = LEAST_DENSITY,
 ) -> dict[str, float]:
     """Densities that keep the weights of the highest score per cost within both budgets.
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from espalier.compress.allocate import fit_densities, weight_scores
+from espalier.compress.allocate import LEAST_DENSITY, fit_densities, weight_scores
 from espalier.compress.calibrate import (
     GramAccumulator,
     LayerStatistics,
@@ -54,7 +54,7 @@ class CompressOptions:
     densities: share of weights kept, by layer; layers not named get theirs from the budgets.
     mac_fraction, max_operators: the budgets, see `allocate.fit_densities`.
     first_layer_density: share of weights that the first layer keeps (pictures are too smooth for scores of
-        single weights to say how many it needs).
+        single weights to say how many it needs); only the most, if it would take over half of a budget.
     prune_method: "admm" or "magnitude".
     positions: pixels per picture in the Gram matrices.
     damping: pull towards the original weights, relative to the mean diagonal of the Gram matrix.
@@ -139,10 +139,22 @@ def plan_densities(graph: FloatGraph, stack: npt.NDArray[Any], options: Compress
         return {node.name: given[node.name] for node in convs}
     scores = weight_scores(graph, stack[:, :_SCORE_PICTURES].transpose(1, 0, 2, 3))
     bounds = {name: (density, density) for name, density in given.items()}
-    bounds.setdefault(convs[0].name, (options.first_layer_density, options.first_layer_density))
     bits = {node.name: options.layer_bits.get(node.name, options.bits) for node in convs}
+    bounds.setdefault(convs[0].name, _first_layer_bounds(graph, convs, options))
     fitted = fit_densities(graph, scores, bits, options.mac_fraction, options.max_operators, bounds)
     return {**fitted, **given}
+
+
+def _first_layer_bounds(
+    graph: FloatGraph, convs: list[FloatConv], options: CompressOptions
+) -> tuple[float, float]:
+    """Return the wanted density, or a range up to it in small networks, where it would starve the others."""
+    first, wanted = convs[0], options.first_layer_density
+    macs = wanted * dense_macs(graph, first)
+    operators = wanted * first.weights.size
+    budget = options.mac_fraction * sum(dense_macs(graph, node) for node in convs)
+    affordable = macs <= budget / 2 and operators <= options.max_operators / 2
+    return (wanted if affordable else min(wanted, LEAST_DENSITY)), wanted
 
 
 def _check(graph: FloatGraph, options: CompressOptions) -> None:
@@ -155,6 +167,16 @@ def _check(graph: FloatGraph, options: CompressOptions) -> None:
     for name, density in options.densities.items():
         if not 0 < density <= 1:
             raise UserError(f"density of layer '{name}' is {density}: must be above 0 and at most 1")
+    for name, share in (
+        ("share of the multiply-accumulates", options.mac_fraction),
+        ("density of the first layer", options.first_layer_density),
+    ):
+        if not 0 < share <= 1:
+            raise UserError(f"{name} is {share}: must be above 0 and at most 1")
+    if options.max_operators < 1 or options.seed < 0:
+        raise UserError(
+            f"{options.max_operators} operators, seed {options.seed}: must be at least 1 operator, seed 0"
+        )
     for bits in (options.bits, *options.layer_bits.values()):
         grid_of(bits)
     if options.damping <= 0 or options.positions < 1 or options.chunk < 1:

@@ -178,7 +178,9 @@ class GramAccumulator:
         gram = self.gram / self.count - np.outer(input_mean, input_mean).astype(np.float32)
         cross = self.cross / self.count - np.outer(output_mean, input_mean).astype(np.float32)
         energy = float((self.energy / self.count - output_mean**2).sum())
-        amount = np.float32(damping * float(np.diag(gram).mean()) + 1e-12)
+        # Never less than what rounding has left of inputs that hardly vary.
+        rounding = 1e-4 * float(np.diag(self.gram).mean()) / self.count
+        amount = np.float32(max(damping * float(np.diag(gram).mean()), rounding) + 1e-12)
         flat = self.node.weights.reshape(len(self.node.weights), -1)
         gram[np.diag_indices_from(gram)] += amount
         cross += amount * flat

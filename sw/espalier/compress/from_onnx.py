@@ -67,7 +67,9 @@ def picture_files(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise PictureError(f"calibration folder {folder} does not exist")
-    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in PICTURE_SUFFIXES)
+    files = sorted(
+        path for path in folder.iterdir() if path.suffix.lower() in PICTURE_SUFFIXES and path.is_file()
+    )
     if not files:
         raise PictureError(f"no pictures ({', '.join(PICTURE_SUFFIXES)}) in calibration folder {folder}")
     return files
