@@ -11,11 +11,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
-from espalier.arch.operators import PACKED_FIELD_BITS
+from espalier.arch.operators import PACKED_FIELD_BITS, WORD_TAPS
 from espalier_hw.carry import add_choice
 from espalier_hw.interfaces import word_bits
 
-TAPS = 4
 LANE_BITS = PACKED_FIELD_BITS
 
 
@@ -34,7 +33,7 @@ class PoolUnit(wiring.Component):
                 "average": In(1),
                 "word_valid": In(1),
                 "word": In(word_bits(config)),
-                "taps": In(TAPS),
+                "taps": In(WORD_TAPS),
                 "channel_end": In(1),
                 "word_ready": Out(1),
                 "result_valid": Out(1),
@@ -48,11 +47,11 @@ class PoolUnit(wiring.Component):
         m = Module()
         row_bits = self.config.tile_size * 8
         tile_bits = self.config.lanes_per_pe * 8
-        done, left = Signal(TAPS), Signal(TAPS)  # taps of this word that are done, and the others
+        done, left = Signal(WORD_TAPS), Signal(WORD_TAPS)  # taps of this word that are done, and the others
         tile = Signal(tile_bits, reset_less=True)
         tile_valid, tile_leaves, tile_end = Signal(), Signal(), Signal()
         select, last_tap = Signal(), Signal()
-        rest = Signal(TAPS)
+        rest = Signal(WORD_TAPS)
         m.d.comb += [
             left.eq(self.taps & ~done),
             rest.eq(left & (left - 1)),
@@ -61,14 +60,14 @@ class PoolUnit(wiring.Component):
             select.eq(self.word_valid & (~tile_valid | tile_leaves)),
             self.word_ready.eq(select & last_tap),
         ]
-        tap = Signal(range(TAPS))
-        for index in reversed(range(TAPS)):
+        tap = Signal(range(WORD_TAPS))
+        for index in reversed(range(WORD_TAPS)):
             with m.If(left[index]):
                 m.d.comb += tap.eq(index)
         with m.If(select):
             m.d.sync += [
                 done.eq(Mux(last_tap, 0, ~rest)),
-                tile.eq(Array(self.word[k * row_bits :][:tile_bits] for k in range(TAPS))[tap]),
+                tile.eq(Array(self.word[k * row_bits :][:tile_bits] for k in range(WORD_TAPS))[tap]),
                 tile_end.eq(last_tap & self.channel_end),
             ]
         with m.If(select | tile_leaves):

@@ -10,6 +10,7 @@ from amaranth.lib.memory import MemoryData
 from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
+from espalier.arch.operators import WORD_TAPS
 from espalier_hw.interfaces import memory_write, tile_bits, word_bits
 
 
@@ -51,7 +52,7 @@ class WindowRing(wiring.Component):
         ]
         m.d.sync += [word.eq(read.data), tap.eq(self.tap)]
         with m.Switch(tap):
-            for first_row in range(4):
+            for first_row in range(WORD_TAPS):
                 with m.Case(first_row):
                     offset = first_row * config.tile_size * 8
                     m.d.comb += self.pixels.eq(word[offset : offset + tile_bits(config)])

@@ -9,12 +9,16 @@ from layers import mask_outside, walk_tiles
 
 from espalier.arch.feature_layout import tensor_pitch
 from espalier.arch.fields import pack
-from espalier.arch.operators import ACCUMULATOR_DISTANCE, HEADER_FIELDS, OPERATOR_FIELDS, OPERATORS_PER_WORD
+from espalier.arch.operators import (
+    ACCUMULATOR_DISTANCE,
+    HEADER_FIELDS,
+    OPERATOR_FIELDS,
+    OPERATORS_PER_WORD,
+    WORD_TAPS,
+)
 from espalier.arch.program import Opcode
 from espalier_hw.requantise import Requantiser
 from espalier_hw.residual import ResidualScale
-
-TAPS = 4
 
 
 @dataclasses.dataclass
@@ -102,7 +106,7 @@ def random_patterns(rng, size, stride):
             "fetch": 1,
         }
         pattern = {**patterns[-1], "fetch": 0} if index and rng.random() < 0.4 else fresh
-        usable = [k for k in range(TAPS) if pattern["row_offset"] + stride * (size - 1 + k) < 2 * size]
+        usable = [k for k in range(WORD_TAPS) if pattern["row_offset"] + stride * (size - 1 + k) < 2 * size]
         pattern["column_offset"] = int(rng.choice(list(columns)))
         chosen = rng.choice(usable, rng.integers(1, len(usable) + 1), replace=False)
         pattern["taps"] = sum(1 << int(k) for k in chosen)
@@ -158,7 +162,7 @@ def random_runs(rng, layer, words, shortest):
             mask = patterns[word % len(patterns)]["taps"]
             run += [
                 (int(rng.integers(-8, 8)), word % block_words, tap)
-                for tap in range(TAPS)
+                for tap in range(WORD_TAPS)
                 if mask >> tap & 1 and rng.random() < 0.4
             ]
         rng.shuffle(run)
@@ -222,7 +226,7 @@ def expected_writes(config, layer):
             (channel, index, tap): tap_pixels(layer, size, tile, channel, pattern, tap)
             for channel in channels
             for index, pattern in enumerate(layer.patterns)
-            for tap in range(TAPS)
+            for tap in range(WORD_TAPS)
             if pattern["taps"] >> tap & 1
         }
         if common["opcode"] == Opcode.POOL:

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from espalier.arch.operators import WORD_TAPS
 from espalier.errors import ConfigError
 
 # Bumped whenever RTL or program format change in a way that old program images would not survive.
@@ -110,7 +111,7 @@ class HardwareConfig:
     @property
     def word_rows(self) -> int:
         """Rows of a window word: four vertical taps over one tile."""
-        return self.tile_size + 3
+        return self.tile_size + WORD_TAPS - 1
 
     @property
     def window_columns(self) -> int:

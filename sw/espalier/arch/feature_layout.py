@@ -17,6 +17,11 @@ BANKS = BANK_SIDE * BANK_SIDE
 Index = TypeVar("Index", int, NDArray[np.int64])
 
 
+def tile_counts(height: int, width: int, tile_size: int) -> tuple[int, int]:
+    """Tile rows and tile columns that cover a map."""
+    return -(-height // tile_size), -(-width // tile_size)
+
+
 def tensor_pitch(tiles_x: int) -> int:
     """Tile columns of a tensor that share a bank: the distance of two of its rows, before channels."""
     return -(-tiles_x // BANK_SIDE)
@@ -54,7 +59,7 @@ def tile_words(pixels: NDArray[np.uint8], tile_size: int, pad: int) -> NDArray[n
     Lane r*T + c of a word is pixel (r, c) of its tile. In this order the words also lie in DDR.
     """
     channels, height, width = pixels.shape
-    tiles_y, tiles_x = -(-height // tile_size), -(-width // tile_size)
+    tiles_y, tiles_x = tile_counts(height, width, tile_size)
     padded = np.full((channels, tiles_y * tile_size, tiles_x * tile_size), pad, np.uint8)
     padded[:, :height, :width] = pixels
     tiles = padded.reshape(channels, tiles_y, tile_size, tiles_x, tile_size).transpose(1, 3, 0, 2, 4)
@@ -89,7 +94,7 @@ def unpack_tiles(
     A word may hold fewer bytes than lanes, if the first of them are all that the map needs.
     """
     channels, height, width = shape
-    tiles_y, tiles_x = -(-height // tile_size), -(-width // tile_size)
+    tiles_y, tiles_x = tile_counts(height, width, tile_size)
     words = np.zeros((tiles_y, tiles_x, channels, tile_size**2), np.uint8)
     lanes = min(word_bytes, tile_size**2)
     words[..., :lanes] = stored.reshape(tiles_y, tiles_x, channels, word_bytes)[..., :lanes]

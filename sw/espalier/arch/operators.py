@@ -20,6 +20,9 @@ OPERATOR_FIELDS = (
     Field("reserved", 1, "zero"),
 )
 
+# Rows of a window word at which a tile can start.
+WORD_TAPS = 4
+
 # First word of a layer in every PE's stream.
 HEADER_FIELDS = (
     Field("loop_words", 16, "operator words that follow; read again for every tile"),

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.feature_layout import BANKS, pack_tiles, tile_pixels, tile_positions
-from espalier.arch.operators import ACCUMULATOR_DISTANCE, DIGIT_BITS, PACKED_FIELD_BITS
+from espalier.arch.operators import ACCUMULATOR_DISTANCE, DIGIT_BITS, PACKED_FIELD_BITS, WORD_TAPS
 from espalier.arch.program import (
     FIXED_POINT_BITS,
     FRACTION_BITS,
@@ -263,7 +263,7 @@ class Emulator:
                 taken = [
                     words[number][tap][channel, tiles].astype(np.int64)
                     for number, pattern in enumerate(step.patterns)
-                    for tap in range(4)
+                    for tap in range(WORD_TAPS)
                     if pattern["taps"] >> tap & 1
                 ]
                 total = np.sum(taken, axis=0) if fields["average"] else np.max(taken, axis=0)
@@ -297,7 +297,7 @@ def _window_words(machine: Emulator, step: Descriptor) -> list[list[Bytes]]:
         if x0 < 2 - size or x0 + stride * (size - 1) > 2 * size - 1:
             machine._fail(f"pattern {number}: column offset {x0}")
         taps: list[Bytes] = []
-        for tap in range(4):
+        for tap in range(WORD_TAPS):
             y0 = pattern["row_offset"] + stride * tap
             if y0 < -size or y0 + stride * (size - 1) > 2 * size - 1:
                 break

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from espalier.arch.operators import WORD_TAPS
 from espalier.arch.program import MAX_PATTERNS, PATTERN_FIELDS
 from espalier.errors import CapacityError
-
-WORD_TAPS = 4  # rows of a window word below which a tile can start
 
 _TILE_OFFSET = next(field for field in PATTERN_FIELDS if field.name == "tile_dy")
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from espalier.arch.config import HardwareConfig
+from espalier.arch.feature_layout import tile_counts
 from espalier.arch.program import COMMON_FIELDS
 from espalier.backend.deal import Shape, deal_by_load, deal_in_order, deal_to_bins, drain_order
 from espalier.backend.digits import Parts
@@ -27,7 +28,7 @@ _MAX_BLOCKS = next(field.high for field in COMMON_FIELDS if field.name == "block
 
 def tile_grid(tensor: Tensor, tile_size: int) -> tuple[int, int]:
     """Tile rows and columns of a tensor."""
-    return -(-tensor.height // tile_size), -(-tensor.width // tile_size)
+    return tile_counts(tensor.height, tensor.width, tile_size)
 
 
 def groupings(branches: int, tiles: int, channels: int) -> list[tuple[int, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from espalier.arch.operators import WORD_TAPS
 from espalier.arch.program import MAX_PATTERNS
 from espalier.frontend.context import refuse
 from espalier.frontend.source import SourceNode
@@ -12,7 +13,6 @@ from espalier.ir.geometry import output_size
 from espalier.ir.graph import Pads
 
 LARGEST_KERNEL = 7
-TAPS_PER_PATTERN = 4  # rows of a kernel that one window word serves
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def read_window(node: SourceNode, kernel: Sequence[int], size: tuple[int, int]) 
 
 def check_kernel(kernel: Sequence[int], size: tuple[int, int]) -> None:
     """Refuse kernels that are too large; one that covers the whole map may be as large as patterns allow."""
-    patterns = kernel[1] * -(-kernel[0] // TAPS_PER_PATTERN)
+    patterns = kernel[1] * -(-kernel[0] // WORD_TAPS)
     if max(kernel) > LARGEST_KERNEL and (tuple(kernel) != size or patterns > MAX_PATTERNS):
         refuse(
             f"kernel {_by(kernel)}; supported are up to {LARGEST_KERNEL}x{LARGEST_KERNEL}, over the whole map"
