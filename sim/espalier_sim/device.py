@@ -70,6 +70,7 @@ class SimulatedAccelerator:
         self.simulator = Simulator(built.library, config, _MEMORY_BYTES, latency)
         self._shift = 0 if stalls is None else 0xFD0
         self._image: ProgramImage | None = None
+        self.load_cycles = 0  # of the last program load
         self._free = 0
         try:
             if waves:
@@ -111,6 +112,7 @@ class SimulatedAccelerator:
         self._command(Control.LOAD, lambda: "loading the program")
         if not self.simulator.read("STATUS") & Status.LOADED:
             raise HardwareFault("LOADED is not set after the program was loaded")
+        self.load_cycles = self.simulator.read("CYCLES")
         self._image, self._after_program = image, self._free
 
     def infer(self, content: bytes) -> Inference:

@@ -91,6 +91,7 @@ def _ablation(rows: list[dict[str, Any]]) -> str:
             f"{slowest / row['cycles']:.2f}x",
             f"{row['null_operators']:,}",
             f"{row['program_bytes']:,}",
+            f"{row['load_cycles']:,}",
         ]
         for row in rows
     ]
