@@ -111,8 +111,8 @@ def _ablation(rows: list[dict[str, Any]]) -> str:
             "Reordering deals filters to PEs by load and chooses the split over branches, passes and block"
             " size by predicted cycles; without it filters go round in their own order. Padding lengthens"
             " every section of the program to whole AXI bursts; the null operators that the hardware needs"
-            " (whole stream words, empty runs, accumulator distance) are there in any case. All streams of this"
-            " network stay on chip, so padding concerns the program load, once per model, and no picture.",
+            " (whole stream words, empty runs, accumulator distance) are there in any case. All streams of"
+            " this network stay on chip, so padding concerns the program load, once per model, and no picture.",
             table(header, cells),
         ]
     )
