@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from espalier.arch.operators import DIGIT_BITS
 from espalier.compress.execute import patch_matrix
 from espalier.compress.parameters import dense_macs
 from espalier.errors import CapacityError
 from espalier.ir.float_graph import FloatConv, FloatGraph
 from espalier.numerics.floating import float_run
 
-# Wide weights take two operators, see `espalier.arch.operators`.
-_DIGIT_BITS = 4
 LEAST_DENSITY = 0.02
 
 
@@ -72,7 +71,7 @@ def fit_densities(
     convs = [node for node in graph.nodes if isinstance(node, FloatConv)]
     macs = np.array([dense_macs(graph, node) for node in convs], dtype=float)
     weights = np.array([node.weights.size for node in convs], dtype=float)
-    digits = np.array([1 if bits[node.name] <= _DIGIT_BITS else 2 for node in convs])
+    digits = np.array([1 if bits[node.name] <= DIGIT_BITS else 2 for node in convs])
     least, most = np.array([bounds.get(node.name, (lower, 1.0)) for node in convs]).T
     ordered = [np.sort(-scores[node.name], axis=None) for node in convs]
     budget = mac_fraction * macs.sum()
