@@ -34,6 +34,7 @@ def variants(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("zcu104")
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("stalls", [None, 1])
 def test_twenty_pictures(tmp_path, stalls):
