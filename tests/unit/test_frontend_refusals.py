@@ -23,9 +23,9 @@ def refuse_all(net, tmp_path, *texts, **arguments):
 def test_all_offending_nodes_are_named_at_once(tmp_path):
     net = Net((1, 4, 8, 8))
     net.add("LeakyRelu")
-    net.conv(4, 4, pads=[1] * 4)  # behind a refused node: not judged
+    net.conv(4, 4, pads=[1] * 4)  # behind a refused node: judged by the shape that ONNX infers
     net.add("Sigmoid")
-    net.conv(2, 4, first="x", group=2)
+    net.conv(2, 4, first="x", group=2, pads=[1] * 4)
     net.add("AveragePool", first="x", kernel_shape=[3, 3], pads=[1] * 4)
     for name in ("t2", "t3"):
         net.add("Add", name)
@@ -40,6 +40,19 @@ def test_all_offending_nodes_are_named_at_once(tmp_path):
         "Supported operators: Add, AveragePool",
     )
     assert "n1" not in text
+
+
+def test_a_chain_of_offending_nodes_is_named_at_once(tmp_path):
+    net = Net((1, 4, 8, 8))
+    for _ in range(3):
+        net.conv(1, 4, group=4)
+        net.add("HardSwish")
+    net.add("Flatten")
+    net.add("Gemm", net.random(16, 5))
+    text = refuse_all(
+        net, tmp_path, "6 nodes", *(f"n{i} (Conv): 4 groups" for i in (0, 2, 4)), "n5 (HardSwish)"
+    )
+    assert "n7" not in text
 
 
 @pytest.mark.parametrize(

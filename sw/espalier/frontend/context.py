@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -53,7 +54,7 @@ class Context:
         self.notes: list[str] = []
         self.constants: dict[str, Array] = dict(source.constants)
         self.values: dict[str, Value] = {source.input: Value(source.input, source.shape)}
-        # Results of refused nodes: what reads them cannot be judged.
+        # Results of refused nodes whose shape is unknown: what reads them cannot be judged.
         self.unknown: set[str] = set()
         self._names: set[str] = set()
 
@@ -99,6 +100,18 @@ class Context:
             name = f"{base}_{count}"
         self._names.add(name)
         return name
+
+    def stand_in(self, node: SourceNode, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Let what follows a refused node be judged too, where the shape of its result is known."""
+        for name in node.outputs:
+            dimensions = shapes.get(name, ())[1:]
+            if len(dimensions) not in (1, 3) or not all(dimensions):
+                self.unknown.add(name)
+                continue
+            vector = len(dimensions) == 1
+            shape = (dimensions[0], 1, 1) if vector else (dimensions[0], dimensions[1], dimensions[2])
+            self.values[name] = Value(name, shape, vector)
+            self.graph.shapes[name] = shape
 
     def emit(self, new: ImportedNode, shape: Shape, vector: bool = False) -> None:
         """Add a node to the network; its output becomes known."""

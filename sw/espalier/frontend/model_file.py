@@ -125,3 +125,16 @@ def to_array(tensor: onnx.TensorProto, name: str) -> npt.NDArray[Any]:
             " the network is damaged, or its training diverged"
         )
     return array
+
+
+def inferred_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+    """Shapes of the tensors as ONNX infers them, 0 where a size is open; empty if it cannot."""
+    try:
+        graph = onnx.shape_inference.infer_shapes(model).graph
+    except Exception:  # classes of its own; the shapes are only wanted to say more
+        return {}
+    return {
+        value.name: tuple(d.dim_value for d in value.type.tensor_type.shape.dim)
+        for value in graph.value_info
+        if value.type.tensor_type.HasField("shape")
+    }

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import onnx
+
 from espalier.errors import UnsupportedModelError
 from espalier.frontend import layers, pooling, reshaping
 from espalier.frontend.constants import evaluate, is_constant
 from espalier.frontend.context import Context, RefusedError, refuse
-from espalier.frontend.model_file import read_model
+from espalier.frontend.model_file import inferred_shapes, read_model
 from espalier.frontend.source import SourceNode, read_source
 from espalier.ir.float_graph import FloatGraph
 from espalier.passes.pipeline import lower
@@ -58,9 +60,10 @@ def load_onnx(path: str | Path) -> FloatGraph:
 
     """
     file = Path(path)
-    source = read_source(read_model(file), file)
+    model = read_model(file)
+    source = read_source(model, file)
     context = Context(source)
-    refused = _import_nodes(context)
+    refused = _import_nodes(context, model)
     if refused:
         raise UnsupportedModelError(_message(file, refused))
     result = context.values.get(source.output)
@@ -71,15 +74,16 @@ def load_onnx(path: str | Path) -> FloatGraph:
     return lower(context.graph)
 
 
-def _import_nodes(context: Context) -> list[tuple[SourceNode, str]]:
+def _import_nodes(context: Context, model: onnx.ModelProto) -> list[tuple[SourceNode, str]]:
     """Import all nodes; the result lists those that were refused, with the reason."""
     refused = []
+    shapes: dict[str, tuple[int, ...]] = {}
     for node in context.source.nodes:
         try:
             if node.domain or (node.op not in HANDLERS and not is_constant(context, node)):
                 origin = f" of domain '{node.domain}'" if node.domain else ""
                 refuse(f"operator{origin} is not supported")
-            # What reads the result of a refused node cannot be judged any further.
+            # What reads a result of unknown shape cannot be judged any further.
             if context.unknown.intersection(node.inputs):
                 context.unknown.update(node.outputs)
             elif is_constant(context, node):
@@ -87,8 +91,9 @@ def _import_nodes(context: Context) -> list[tuple[SourceNode, str]]:
             else:
                 HANDLERS[node.op](context, node)
         except RefusedError as error:
+            shapes = shapes or inferred_shapes(model)
             refused.append((node, str(error)))
-            context.unknown.update(node.outputs)
+            context.stand_in(node, shapes)
     return refused
 
 
