@@ -18,7 +18,7 @@ from pathlib import Path
 from platformdirs import user_cache_dir
 
 from espalier.arch.config import HardwareConfig
-from espalier.errors import InternalError
+from espalier.errors import InternalError, UserError
 from espalier_sim.progress import Progress, silent
 from espalier_sim.tools import Tools, check_fst_headers, find_tools
 
@@ -53,9 +53,22 @@ def cache_folder() -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a cache entry, so that two processes never build the same thing twice."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_name(f"{path.name}.lock").open("w", encoding="utf-8") as stream:
+    """Hold the lock of a cache entry, so that two processes never build the same thing twice.
+
+    Raises:
+        UserError: the cache cannot be written.
+
+    """
+    lock = path.with_name(f"{path.name}.lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stream = lock.open("w", encoding="utf-8")
+    except OSError as error:
+        raise UserError(
+            f"cannot write the cache {cache_folder()} ({error.strerror}): name another folder in the"
+            " environment variable ESPALIER_CACHE"
+        ) from error
+    with stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         yield
 

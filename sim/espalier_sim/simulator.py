@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.registers import offset_of
-from espalier.errors import InternalError, VerificationMismatch
+from espalier.errors import InternalError, UserError, VerificationMismatch
 
 _POINTER, _U32, _U64, _INT = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
@@ -98,7 +98,7 @@ class Simulator:
     def open_waves(self, path: Path) -> None:
         """Write waves to `path` from now on; the library must have been built for its kind."""
         if self._call("open_waves", str(path).encode()):
-            raise InternalError(f"cannot write waves to {path}")
+            raise UserError(f"cannot write waves to {path}: name a file in a folder that can be written")
 
     def reset(self) -> None:
         """Pull the reset line and release it."""

@@ -10,7 +10,7 @@ import pytest
 from stand_in import STAND_IN
 
 from espalier.arch.config import load_config
-from espalier.errors import InternalError, ToolNotFoundError
+from espalier.errors import InternalError, ToolNotFoundError, UserError
 from espalier_sim import tools
 from espalier_sim.build import build_simulator, cache_folder
 
@@ -65,3 +65,10 @@ def test_missing_programs_are_named(monkeypatch):
 
 def test_the_cache_is_where_the_environment_says(empty_cache):
     assert cache_folder() == empty_cache
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("ESPALIER_CACHE", str(tmp_path / "file"))
+    with pytest.raises(UserError, match=r"cannot write the cache .*file .*ESPALIER_CACHE"):
+        build_simulator({"espalier": STAND_IN}, CONFIG)
