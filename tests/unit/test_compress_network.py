@@ -219,7 +219,8 @@ def test_activations_of_any_size_are_followed(graph, pictures, gain):
     assert relative_error(graph, compress(graph, pictures, dense(bits=8)), pictures) < 0.01
 
 
-def test_a_network_that_overflows_is_refused(graph, pictures):
-    graph.nodes[0].weights *= np.float32(1e38)
+@pytest.mark.parametrize("gain", [1e25, 1e38])
+def test_a_network_that_overflows_is_refused(graph, pictures, gain):
+    graph.nodes[0].weights *= np.float32(gain)
     with pytest.raises(UserError, match="overflows"), np.errstate(all="ignore"):
         compress(graph, pictures, dense())

@@ -11,8 +11,9 @@ from espalier.errors import EspalierError
 def run_command(command: Callable[[], None]) -> None:
     """Run a command line to its end and exit.
 
-    `UserError` exits with 2, `VerificationMismatch` with 1, both with the message alone on stderr; Ctrl-C
-    exits with 130. Any other exception is a bug and keeps its traceback.
+    `UserError` and `OSError` (a folder that cannot be written, a full disk) exit with 2,
+    `VerificationMismatch` with 1, all with the message alone on stderr; Ctrl-C exits with 130. Any other
+    exception is a bug and keeps its traceback.
     """
     try:
         command()
@@ -24,3 +25,7 @@ def run_command(command: Callable[[], None]) -> None:
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)
+    except OSError as error:
+        place = f" {error.filename}" if error.filename else ""
+        print(f"error: cannot read or write{place}: {error.strerror or error}", file=sys.stderr)
+        sys.exit(2)

@@ -164,15 +164,26 @@ class GramAccumulator:
             columns, outputs = columns[:, index], outputs[:, index]
         columns -= np.float32(tensor.zero_point)
         columns *= np.float32(tensor.scale)
-        self.gram += columns @ columns.T
-        self.cross += outputs @ columns.T
+        with np.errstate(over="ignore", invalid="ignore"):  # `finish` looks at the result
+            self.gram += columns @ columns.T
+            self.cross += outputs @ columns.T
         self.input_sum += columns.sum(axis=1, dtype=np.float64)
         self.output_sum += outputs.sum(axis=1, dtype=np.float64)
         self.energy += (outputs.astype(np.float64) ** 2).sum(axis=1)
         self.count += columns.shape[1]
 
     def finish(self, damping: float) -> LayerStatistics:
-        """Centre the sums; damping (relative to the mean diagonal) pulls the weights to the original ones."""
+        """Centre the sums; damping (relative to the mean diagonal) pulls the weights to the original ones.
+
+        Raises:
+            UserError: the sums overflowed.
+
+        """
+        if not (np.isfinite(self.gram).all() and np.isfinite(self.cross).all()):
+            raise UserError(
+                f"layer '{self.node.name}': the float network overflows, squares of its activations are"
+                " beyond float32; scale weights or pictures down"
+            )
         input_mean = self.input_sum / self.count
         output_mean = self.output_sum / self.count
         gram = self.gram / self.count - np.outer(input_mean, input_mean).astype(np.float32)

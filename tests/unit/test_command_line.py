@@ -1,0 +1,37 @@
+"""What command lines make of errors: exit code and message."""
+
+import pytest
+
+from espalier.cli.handling import run_command
+from espalier.errors import InternalError, UserError, VerificationMismatch
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (UserError("wrong file"), 2, "error: wrong file\n"),
+        (VerificationMismatch("layer 1"), 1, "error: layer 1\n"),
+        (InternalError("bug"), 70, "error: bug\n"),
+        (
+            PermissionError(13, "Permission denied", "/x"),
+            2,
+            "error: cannot read or write /x: Permission denied\n",
+        ),
+        (OSError(28, "No space left"), 2, "error: cannot read or write: No space left\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+        (BrokenPipeError(), 0, ""),
+    ],
+)
+def test_errors_become_messages_and_exit_codes(error, code, message, capsys):
+    def command():
+        raise error
+
+    with pytest.raises(SystemExit) as caught:
+        run_command(command)
+    assert caught.value.code == code
+    assert capsys.readouterr().err == message
+
+
+def test_bugs_keep_their_traceback():
+    with pytest.raises(ZeroDivisionError):
+        run_command(lambda: print(1 // 0))
