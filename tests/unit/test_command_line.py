@@ -2,6 +2,7 @@
 
 import pytest
 
+from espalier.cli.compile_command import compile_model
 from espalier.cli.handling import run_command
 from espalier.errors import InternalError, UserError, VerificationMismatch
 
@@ -35,3 +36,8 @@ def test_errors_become_messages_and_exit_codes(error, code, message, capsys):
 def test_bugs_keep_their_traceback():
     with pytest.raises(ZeroDivisionError):
         run_command(lambda: print(1 // 0))
+
+
+def test_networks_are_compressed_before_they_are_compiled(tmp_path):
+    with pytest.raises(UserError, match=r"net\.onnx is not compressed yet: run `espalier compress`"):
+        compile_model("net.onnx", tmp_path / "net.image", "tiny")

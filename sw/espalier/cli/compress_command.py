@@ -43,4 +43,4 @@ def compress(
     pictures = PictureOptions(rule=rule, labels=labels)
     graph = compress_onnx(model, calibration, options, pictures, progress)
     save_graph(graph, out)
-    typer.echo(f"wrote {out}: {out.stat().st_size / 1e6:.2f} MB")
+    typer.echo(f"wrote {out}: {out.stat().st_size / 1000:.1f} kB")
