@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import time
 from dataclasses import asdict
 from datetime import datetime, timezone
@@ -73,7 +74,9 @@ def _picture(result: RunResult, path: Path) -> None:
     console = Console(record=True, width=_PICTURE_COLUMNS, file=io.StringIO())
     show(result, console)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(console.export_svg(title=f"sim run {MODEL}"), encoding="utf-8")
+    # Without the web fonts of Rich's template: a picture in a repository loads nothing from elsewhere.
+    text = re.sub(r"@font-face \{.*?\}", "", console.export_svg(title=f"sim run {MODEL}"), flags=re.DOTALL)
+    path.write_text(text, encoding="utf-8")
 
 
 def _ablation(config: HardwareConfig, progress: Progress) -> list[dict[str, Any]]:
