@@ -82,7 +82,8 @@ def fit_densities(
             np.searchsorted(values, -threshold * c, side="right") / values.size
             for values, c in zip(ordered, cost, strict=True)
         ]
-        return np.clip(np.array(kept), least, most)
+        clipped: npt.NDArray[np.float64] = np.clip(np.array(kept), least, most)
+        return clipped
 
     def used(d: npt.NDArray[np.float64]) -> tuple[float, float]:
         return float((d * macs).sum() / budget), float((d * weights * digits).sum() / max_operators)

@@ -186,8 +186,10 @@ class GramAccumulator:
             )
         input_mean = self.input_sum / self.count
         output_mean = self.output_sum / self.count
-        gram = self.gram / self.count - np.outer(input_mean, input_mean).astype(np.float32)
-        cross = self.cross / self.count - np.outer(output_mean, input_mean).astype(np.float32)
+        gram: Matrix = np.divide(self.gram, self.count, dtype=np.float32)
+        gram -= np.outer(input_mean, input_mean).astype(np.float32)
+        cross: Matrix = np.divide(self.cross, self.count, dtype=np.float32)
+        cross -= np.outer(output_mean, input_mean).astype(np.float32)
         energy = float((self.energy / self.count - output_mean**2).sum())
         # Never less than what rounding has left of inputs that hardly vary.
         rounding = 1e-4 * float(np.diag(self.gram).mean()) / self.count

@@ -83,10 +83,10 @@ def _enlargement(size: int) -> npt.NDArray[np.float32]:
 
 def network_input(picture: Pictures, size: int) -> npt.NDArray[np.float32]:
     """Enlarge and normalise a picture uint8[32, 32, 3]: float32[3, size, size]."""
-    values = picture.transpose(2, 0, 1).astype(np.float32) / 255
+    values: npt.NDArray[np.float32] = np.divide(picture.transpose(2, 0, 1), 255, dtype=np.float32)
     if size != _SIZE:
         matrix = _enlargement(size)
-        values = matrix @ values @ matrix.T
+        values = (matrix @ values @ matrix.T).astype(np.float32, copy=False)
     mean, std = (np.array(v, np.float32)[:, None, None] for v in (MEAN, STD))
     normalised: npt.NDArray[np.float32] = (values - mean) / std
     return normalised

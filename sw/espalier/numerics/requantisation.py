@@ -27,7 +27,8 @@ def residual_table(residual: Residual, zero_point: int) -> npt.NDArray[np.float6
     """Tabulate the addend `v` for the 256 stored values of a residual tensor, float64[256] of integers."""
     stored = np.arange(256, dtype=np.int64)
     value = ((stored - zero_point) * residual.multiplier) >> RESIDUAL_SHIFTS[residual.shift]
-    return np.clip(value, FIXED_POINT_LOW, FIXED_POINT_HIGH).astype(np.float64)
+    table: npt.NDArray[np.float64] = np.clip(value, FIXED_POINT_LOW, FIXED_POINT_HIGH).astype(np.float64)
+    return table
 
 
 def requantise(
