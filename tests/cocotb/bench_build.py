@@ -32,7 +32,7 @@ class Runner(cocotb_tools.runner.Verilator):
         tools = find_tools()
         verilate, make = super()._build_command()
         verilate.remove("--public-flat-rw")
-        return [[tools.perl, *verilate], [*make, *(f"{k}={v}" for k, v in tools.make_variables.items())]]
+        return [verilate, [*make, *(f"{k}={v}" for k, v in tools.make_variables.items())]]
 
 
 def _control_file(modules: dict[str, str]) -> str:
@@ -59,7 +59,7 @@ def built_bench() -> Runner:
 
 
 def _build(runner: Runner, modules: dict[str, str], control: str, folder: Path) -> None:
-    os.environ["PATH"] = find_tools().environment()["PATH"]
+    os.environ |= find_tools().environment()
     with tempfile.TemporaryDirectory(prefix="espalier_cocotb_") as name:
         sources = [Path(name) / "control.vlt"]
         sources[0].write_text(control, encoding="utf-8")

@@ -49,15 +49,15 @@ def test_each_content_is_built_once(empty_cache):
 
 
 def test_refused_verilog_leaves_nothing_behind(empty_cache):
-    with pytest.raises(InternalError, match=r"verilator failed with code 1(.|\n)*syntax error"):
+    with pytest.raises(InternalError, match=r"verilator_bin failed with code 1(.|\n)*syntax error"):
         build_simulator({"espalier": "module espalier; oops"}, CONFIG)
     assert not list(empty_cache.rglob("*.so*.unfinished"))
 
 
 def test_missing_programs_are_named(monkeypatch):
     tools.find_tools.cache_clear()
-    monkeypatch.setattr(shutil, "which", lambda name: None if name in ("g++", "perl") else f"/bin/{name}")
-    with pytest.raises(ToolNotFoundError, match=r"'g\+\+' not found.*'perl' not found: install Perl"):
+    monkeypatch.setattr(shutil, "which", lambda name: None if name in ("g++", "make") else f"/bin/{name}")
+    with pytest.raises(ToolNotFoundError, match=r"'g\+\+' not found.*'make' not found: install make"):
         tools.find_tools()
     monkeypatch.undo()
     tools.find_tools.cache_clear()

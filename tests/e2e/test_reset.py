@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from test_device import Case, accelerator
+from network_case import Case
+from test_device import CONFIG, accelerator
 
 from espalier.arch.registers import Control, Status
 
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.xdist_group("tiny")
 
 @pytest.mark.parametrize("seed", [0, 1, 3, 9, 14, 50])
 def test_reset_in_the_middle_of_an_inference(tiny_simulator, seed):
-    case, rng = Case(seed), random.Random(seed)
+    case, rng = Case(seed, CONFIG), random.Random(seed)
     with accelerator(tiny_simulator, stalls=seed) as device:
         simulator = device.simulator
         device.load(case.image)
