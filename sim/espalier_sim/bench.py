@@ -54,12 +54,13 @@ def bench(
     twin = out.with_suffix(".json")
     with progress_on_stderr() as progress:
         result = run_model(RunOptions(MODEL, TARGET), progress)
+        workload = load_workload(MODEL, config, progress=progress)
         found: dict[str, Any] = {
             "date": datetime.now(timezone.utc).date().isoformat(),
             "run": result.as_json(),
             "model": manifest(MODEL),
-            "ablation": _ablation(config, progress),
-            "integer_model": _integer_model_speed(progress),
+            "ablation": _ablation(workload, config, progress),
+            "integer_model": _integer_model_speed(workload, progress),
         }
         if resources:
             found["resources"] = _resources(config, _counted(twin), progress)
@@ -79,20 +80,19 @@ def _picture(result: RunResult, path: Path) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _ablation(config: HardwareConfig, progress: Progress) -> list[dict[str, Any]]:
+def _ablation(workload: Workload, config: HardwareConfig, progress: Progress) -> list[dict[str, Any]]:
     built = build_simulator(accelerator_verilog(config, progress), config, "", progress)
-    base = load_workload(MODEL, config, None, progress)
+    graph, tensor = load_builtin(MODEL), workload.picture(None)
+    content, expected = workload.input_bytes(tensor, config), workload.reference(tensor, config)
     rows = []
     for name, options in ABLATIONS:
         progress(f"ablation: {name}")
-        image = compile_graph(load_builtin(MODEL), config, options)
-        workload = Workload(base.name, image, base.graph)
-        tensor = workload.picture(None)
+        image = compile_graph(graph, config, options)
         with SimulatedAccelerator(config, progress=progress, built=built) as accelerator:
             accelerator.load(image)
             load_cycles = accelerator.load_cycles
-            inference = accelerator.infer(workload.input_bytes(tensor, config))
-        check_layers(image, inference, workload.reference(tensor, config), config)
+            inference = accelerator.infer(content)
+        check_layers(image, inference, expected, config)
         metadata = image.metadata
         rows.append(
             {
@@ -108,11 +108,9 @@ def _ablation(config: HardwareConfig, progress: Progress) -> list[dict[str, Any]
     return rows
 
 
-def _integer_model_speed(progress: Progress) -> dict[str, Any]:
+def _integer_model_speed(workload: Workload, progress: Progress) -> dict[str, Any]:
     """Pictures per second of the integer model, all tensors of every picture computed exactly."""
     progress("timing the integer model")
-    config = load_config(TARGET)
-    workload = load_workload(MODEL, config)
     assert workload.graph is not None, "built-in models are graphs"
     tensor = workload.picture(None)
     numerics.run(workload.graph, tensor)  # warms the caches
