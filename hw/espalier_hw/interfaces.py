@@ -43,9 +43,11 @@ TILE_ADDRESS = data.StructLayout(
     }
 )
 
-# A request for a window around a centre tile; tiles outside tiles_y x tiles_x read as `pad`.
+# A request for a window around a centre tile; tiles outside tiles_y x tiles_x read as `pad`. A window is read
+# once for all in `group_mask` (one bit a branch, then the pool unit), when all of them ask with that mask.
 WINDOW_REQUEST = data.StructLayout(
     {
+        "group_mask": unsigned(9),
         "centre": TILE_ADDRESS,
         "tiles_y": unsigned(8),
         "tiles_x": unsigned(8),
@@ -84,9 +86,33 @@ def window_bits(config: HardwareConfig) -> int:
     return config.word_rows * config.window_columns * 8
 
 
+# What a tile word says of the layer that writes it. `final_tile`: it belongs to the last tile of its writer;
+# `last`: it is the writer's last word of the layer.
+WRITE_MARKS = data.StructLayout(
+    {"layer": unsigned(8), "ordered": unsigned(1), "final_tile": unsigned(1), "last": unsigned(1)}
+)
+
+# How far a writer (a branch, or the pool unit) has come with `layer`. `written`: at least one word is in the
+# memory, the latest being that of tile_y, tile_x and channel; `complete`: all of them are.
+PROGRESS = data.StructLayout(
+    {
+        "layer": unsigned(8),
+        "complete": unsigned(1),
+        "written": unsigned(1),
+        "ordered": unsigned(1),
+        "final_tile": unsigned(1),
+        "tile_y": unsigned(8),
+        "tile_x": unsigned(8),
+        "channel": unsigned(13),
+    }
+)
+
+
 def tile_write_layout(config: HardwareConfig) -> data.StructLayout:
     """Layout of a tile word on its way into the feature memory."""
-    return data.StructLayout({"address": TILE_ADDRESS, "data": unsigned(tile_bits(config))})
+    return data.StructLayout(
+        {"address": TILE_ADDRESS, "marks": WRITE_MARKS, "data": unsigned(tile_bits(config))}
+    )
 
 
 BURST_COUNT_BITS = 28  # beats of one DMA command
@@ -109,28 +135,49 @@ def memory_write(address_bits: int, data_bits: int) -> wiring.Signature:
     )
 
 
-def branch_signature(config: HardwareConfig) -> dict[str, wiring.Member]:
-    """Ports of a branch.
+PATTERN_ADDRESS_BITS = 7  # two banks of MAX_PATTERNS: patterns of a layer are written while another runs
 
-    start: pulse; `layer`, `branch` and the patterns are valid from then until `done`. PEs read their next
-    header with every CONV, whether the branch has tiles or rests.
-    restart: pulse at the start of an inference, no layer running: stream pointers go to zero.
-    done: level, high while no layer runs and all its words have been accepted by `write`.
+
+def stage_ports() -> dict[str, wiring.Member]:
+    """Ports of everything that takes layers from the sequencer.
+
+    offer: pulse; `layer`, `branch` and `bank` (of the pattern memories) are valid from then until nobody has
+    `pending` set any more. pending: level, from the cycle after `offer` until the layer is taken; a
+    layer of another kind is never pending. restart: pulse at the start of an inference, nothing is at work.
+    idle: level, nothing is pending or at work.
+    """
+    return {
+        "offer": In(1),
+        "layer": In(LAYER),
+        "branch": In(BRANCH_LAYER),
+        "bank": In(1),
+        "pattern_write": In(memory_write(PATTERN_ADDRESS_BITS, PATTERN.size)),
+        "restart": In(1),
+        "pending": Out(1),
+        "idle": Out(1),
+    }
+
+
+def branch_signature(config: HardwareConfig, pes: int) -> dict[str, wiring.Member]:
+    """Ports of a branch of `pes` PEs, beside `stage_ports`.
+
+    windows_past: level, the window walker has asked for all windows of the layers before the offered one.
+    outputs_wait: level, the output stage has written all layers before the offered one, which is pending
+    there. outputs_take: pulse, only while `outputs_wait` is high: it takes the offered layer.
     window, residual: requests; responses come back in order, later, and are never refused, so a
-    branch asks only for what it has room for.
+    branch asks only for what it has room for. progress: of all branches, then of the pool unit.
     rows_ready: tile rows of the running LOAD that have arrived (255: no LOAD running).
     """
     return {
-        "start": In(1),
-        "restart": In(1),
-        "layer": In(LAYER),
-        "branch": In(BRANCH_LAYER),
-        "pattern_write": In(memory_write(6, PATTERN.size)),
+        **stage_ports(),
+        "windows_past": Out(1),
+        "outputs_wait": Out(1),
+        "outputs_take": In(1),
+        "progress": In(PROGRESS).array(config.branches + 1),
         "stream_write": In(memory_write(14, STREAM_WORD_BITS)),
         "stream_write_pe": In(5),
         "table_write": In(memory_write(14, TABLE_WORD_BITS)),
         "rows_ready": In(8),
-        "done": Out(1),
         "window_request": Out(stream.Signature(WINDOW_REQUEST)),
         "window_valid": In(1),
         "window_data": In(window_bits(config)),
@@ -139,6 +186,23 @@ def branch_signature(config: HardwareConfig) -> dict[str, wiring.Member]:
         "residual_data": In(tile_bits(config)),
         "write": Out(stream.Signature(tile_write_layout(config))),
         "events": Out(EVENTS),
+    }
+
+
+def pool_signature(config: HardwareConfig) -> dict[str, wiring.Member]:
+    """Ports of the pool unit, beside `stage_ports`; see `branch_signature`.
+
+    taken: pulse, it takes the offered layer.
+    """
+    return {
+        **stage_ports(),
+        "taken": Out(1),
+        "progress": In(PROGRESS).array(config.branches + 1),
+        "rows_ready": In(8),
+        "window_request": Out(stream.Signature(WINDOW_REQUEST)),
+        "window_valid": In(1),
+        "window_data": In(window_bits(config)),
+        "write": Out(stream.Signature(tile_write_layout(config))),
     }
 
 
@@ -153,10 +217,9 @@ def drain_bits(config: HardwareConfig) -> int:
 def pe_signature(config: HardwareConfig) -> dict[str, wiring.Member]:
     """Ports of a PE.
 
-    restart: pulse, stream pointer to zero. start: pulse; begin the next layer of the stream; `sets`
-    (tiles * passes, 0: read the header and rest), `blocks` and `passes` are valid from then on.
+    restart: pulse, read the stream from its beginning: header, loop, next header, until a header says `end`.
     ring_write/commit: a window word for the ring; `commit` comes with the last word of a block.
-    release: pulse, the oldest block has been read for the last time.
+    release: pulse, the oldest block has been read for the last time; release_wide: it had 16 words, not 8.
     set_done: pulse, all accumulators of the oldest unfinished set hold their final sums.
     drain_request: pulse, read the oldest undrained accumulator (of a finished set) and free it; not again
     before drain_valid, which comes one cycle later at the earliest, with `drain_data`; at all other times
@@ -165,15 +228,11 @@ def pe_signature(config: HardwareConfig) -> dict[str, wiring.Member]:
     ring_bits = (config.ring_words - 1).bit_length()
     return {
         "restart": In(1),
-        "start": In(1),
-        "sets": In(19),
-        "blocks": In(13),
-        "passes": In(6),
-        "block_words": In(5),
         "stream_write": In(memory_write(14, STREAM_WORD_BITS)),
         "ring_write": In(memory_write(ring_bits, word_bits(config))),
         "commit": In(1),
         "release": Out(1),
+        "release_wide": Out(1),
         "set_done": Out(1),
         "drain_request": In(1),
         "drain_valid": Out(1),

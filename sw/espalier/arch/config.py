@@ -16,7 +16,7 @@ from espalier.arch.operators import WORD_TAPS
 from espalier.errors import ConfigError
 
 # Bumped whenever RTL or program format change in a way that old program images would not survive.
-ARCH_VERSION = 1
+ARCH_VERSION = 2
 
 PRESET_FOLDER = Path(__file__).parent / "presets"
 
@@ -43,8 +43,8 @@ class HardwareConfig:
 
     name: str
     tile_size: int = _field("pixels along one side of a tile; T*T lanes per PE", "pixels", 4, 8)
-    branches: int = _field("parallel branches", "branches", 1, 8)
-    pes_per_branch: int = _field("PEs that hear the same window words", "PEs", 1, 30)
+    branches: int = _field("parallel branches, all kinds together", "branches", 1, 8)
+    pes_per_branch: int = _field("PEs of a `dsp` branch, which hear the same window words", "PEs", 1, 30)
     ring_words: int = _field("depth of a PE's window ring, a power of two", "window words", 16, 64)
     accumulators: int = _field("partial sums a PE can hold, a power of two", "filters", 4, 32)
     stream_depth_words: int = _field("operator memory of one PE", "72-bit words", 64, 16384)
@@ -52,6 +52,9 @@ class HardwareConfig:
     feature_depth_words: int = _field("depth of one of the nine feature banks", "tile words", 64, 8192)
     program_depth_words: int = _field("program memory", "128-bit words", 64, 8192)
     dsp_pairs: int = _field("lane pairs of a PE in DSP slices; the others are fabric", "pairs", 0, 32)
+    lut_branches: int = _field("branches, the last ones, that are of kind `lut`", "branches", 0, 8)
+    lut_pes: int = _field("PEs of a `lut` branch", "PEs", 0, 30)
+    lut_dsp_pairs: int = _field("lane pairs of a PE of a `lut` branch in DSP slices", "pairs", 0, 32)
     output_pairs: int = _field("lane pairs that the output stage requantises a cycle", "pairs", 1, 32)
     uram_banks: int = _field("feature banks held in UltraRAM; the others are block RAM", "banks", 0, 9)
     window_fifo_depth: int = _field("windows buffered per branch", "windows", 4, 32)
@@ -80,10 +83,16 @@ class HardwareConfig:
         for name in ("ring_words", "accumulators", "burst_beats"):
             if getattr(self, name) & (getattr(self, name) - 1):
                 raise ConfigError(f"configuration '{self.name}': {name} must be a power of two")
-        if self.dsp_pairs > self.pairs:
+        for name in ("dsp_pairs", "lut_dsp_pairs"):
+            if getattr(self, name) > self.pairs:
+                raise ConfigError(
+                    f"configuration '{self.name}': {name} = {getattr(self, name)}, but a tile of"
+                    f" {self.tile_size}x{self.tile_size} has {self.pairs} lane pairs"
+                )
+        if self.lut_branches > self.branches or (self.lut_branches > 0) != (self.lut_pes > 0):
             raise ConfigError(
-                f"configuration '{self.name}': dsp_pairs = {self.dsp_pairs}, but a tile of"
-                f" {self.tile_size}x{self.tile_size} has {self.pairs} lane pairs"
+                f"configuration '{self.name}': lut_branches = {self.lut_branches} of branches = {self.branches}"
+                f" with lut_pes = {self.lut_pes}: at most all branches can be of kind lut, each with 1 PE or more"
             )
 
     # Derived geometry. Everything below follows from the fields above.
@@ -98,10 +107,31 @@ class HardwareConfig:
         """Lane pairs of a PE; the last pair of an odd tile holds one lane."""
         return (self.lanes_per_pe + 1) // 2
 
+    def is_lut(self, branch: int) -> bool:
+        """Whether a branch is of kind `lut`."""
+        return branch >= self.branches - self.lut_branches
+
+    def branch_pes(self, branch: int) -> int:
+        """PEs of a branch."""
+        return self.lut_pes if self.is_lut(branch) else self.pes_per_branch
+
+    def branch_dsp_pairs(self, branch: int) -> int:
+        """Lane pairs in DSP slices of every PE of a branch."""
+        return self.lut_dsp_pairs if self.is_lut(branch) else self.dsp_pairs
+
+    def first_pe(self, branch: int) -> int:
+        """Number of a branch's first PE, when the PEs of all branches are counted through."""
+        return sum(self.branch_pes(index) for index in range(branch))
+
     @property
     def pes(self) -> int:
         """PEs of all branches."""
-        return self.branches * self.pes_per_branch
+        return self.first_pe(self.branches)
+
+    @property
+    def most_pes(self) -> int:
+        """PEs of the largest branch."""
+        return max(self.branch_pes(index) for index in range(self.branches))
 
     @property
     def lanes(self) -> int:

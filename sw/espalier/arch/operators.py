@@ -23,10 +23,14 @@ OPERATOR_FIELDS = (
 # Rows of a window word at which a tile can start.
 WORD_TAPS = 4
 
-# First word of a layer in every PE's stream.
+# First word of a layer in every PE's stream, and the word that ends a stream.
 HEADER_FIELDS = (
     Field("loop_words", 16, "operator words that follow; read again for every tile"),
     Field("filters", 6, "accumulators (runs per block) of this PE in one pass"),
+    Field("sets", 19, "tiles * passes of this PE's branch; 0: the PE has no part in the layer"),
+    Field("blocks", 13, "blocks of window words per pass"),
+    Field("wide_blocks", 1, "blocks have 16 words, otherwise 8"),
+    Field("end", 1, "no layer: the stream ends here"),
 )
 
 # Bound of one packed partial sum. Two products share a DSP slice 18 bits apart, so the positive and

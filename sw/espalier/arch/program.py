@@ -29,6 +29,14 @@ class Opcode(IntEnum):
     STORE = 4
 
 
+class Follows(IntEnum):
+    """Writers of a layer's input that may still be at work when the layer starts."""
+
+    NOTHING = 0
+    BRANCHES = 1
+    POOL = 2
+
+
 class SectionKind(IntEnum):
     """Destinations of a DDR section of the program image."""
 
@@ -51,10 +59,14 @@ ACCUMULATOR_BITS = 27  # of parts and bias together: the wide port of a DSP48E2
 COMMON_FIELDS = (
     Field("opcode", 4, "Opcode"),
     Field("layer", 8, "index of the layer, for status and counters"),
+    Field("barrier", 1, "starts when everything before has ended"),
     Field("wait_load", 1, "windows wait for the tile rows that a running LOAD has delivered"),
+    Field("follows", 2, "Follows: whose words the windows wait for"),
+    Field("follows_layer", 8, "index of the layer that writes the input"),
+    Field("wait_pool", 1, "CONV: words are written only when the pool unit has ended its layers"),
+    Field("ordered", 1, "every branch writes the channels of a tile in ascending order"),
     Field("residual", 1, "add the residual tensor"),
-    Field("average", 1, "POOL adds pixels instead of taking their maximum"),
-    Field("reduce", 1, "POOL: sum all lanes into lane 0 (global average)"),
+    Field("reduce", 1, "POOL: global average; otherwise maximum"),
     Field("stride", 2, "1 or 2"),
     Field("pattern_count", 7, "window patterns per channel"),
     Field("passes", 6, "filter groups that run over the same windows one after the other"),
@@ -64,20 +76,22 @@ COMMON_FIELDS = (
     Field("in_tiles_y", 8, "input tensor: tile rows"),
     Field("in_tiles_x", 8, "input tensor: tile columns"),
     Field("in_channels", 13, "input tensor: channels"),
-    Field("in_pitch", 7, "input tensor: ceil(tile columns / 3)"),
+    Field("in_pitch", 7, "input tensor: at least ceil(tile columns / 3)"),
     Field("in_pad", 8, "value of pixels outside the map"),
     Field("out_base", 13, "output tensor: first word in every bank"),
     Field("out_tiles_y", 8, "output tensor: tile rows"),
     Field("out_tiles_x", 8, "output tensor: tile columns"),
     Field("out_channels", 13, "output tensor: channels"),
-    Field("out_pitch", 7, "output tensor: ceil(tile columns / 3)"),
+    Field("out_pitch", 7, "output tensor: at least ceil(tile columns / 3)"),
     Field("out_pad", 8, "written to the lanes of an edge tile that lie outside the map"),
     Field("out_zero", 8, "zero point of the output"),
     Field("out_rows_last", 4, "valid rows of the last tile row"),
     Field("out_columns_last", 4, "valid columns of the last tile column"),
-    Field("step_y", 8, "tile step of a branch, rows"),
-    Field("step_x", 8, "tile step of a branch, columns (less than out_tiles_x)"),
     Field("residual_base", 13, "residual tensor, of the output's shape: first word in every bank"),
+    Field("residual_pitch", 7, "residual tensor: words of a row of tiles / channels"),
+    Field("pool_multiplier", MULTIPLIER_BITS, "POOL with reduce: scale of the sum"),
+    Field("pool_shift", 2, "POOL with reduce: index into MULTIPLIER_SHIFTS"),
+    Field("pool_bias", ACCUMULATOR_BITS, "POOL with reduce: added to the sum", signed=True),
     Field("residual_zero", 8, "zero point of the residual"),
     Field("residual_multiplier", RESIDUAL_MULTIPLIER_BITS, "scale of the residual"),
     Field("residual_shift", 2, "index into RESIDUAL_SHIFTS"),
@@ -90,11 +104,13 @@ BRANCH_FIELDS = (
     Field("tile_y0", 8, "first tile, row"),
     Field("tile_x0", 8, "first tile, column"),
     Field("tiles", 13, "tiles of this branch; 0: the branch rests"),
-    Field("channel0", 13, "first input channel (POOL: also first output channel)"),
+    Field("run", 8, "tiles taken one after the other, at least 1"),
+    Field("jump_y", 8, "from the last tile of a run to the first of the next, rows"),
+    Field("jump_x", 8, "the same, columns (less than out_tiles_x)"),
     Field("channels", 13, "input channels walked"),
     Field("table_base", 14, "first entry of the requantisation table"),
-    Field("table_entries", 14, "entries of all passes together (POOL: one entry, used for every channel)"),
-    Field("group_mask", 8, "branches that ask for the same windows, one bit each, own bit included"),
+    Field("table_entries", 14, "entries of all passes together"),
+    Field("group_mask", 9, "branches that ask for the same windows, one bit each, own bit included"),
 )
 
 PATTERN_FIELDS = (
@@ -102,7 +118,7 @@ PATTERN_FIELDS = (
     Field("tile_dx", 4, "the same for columns", signed=True),
     Field("row_offset", 4, "first row of the window, from the first row of the centre tile", signed=True),
     Field("column_offset", 4, "first column of the word, likewise", signed=True),
-    Field("taps", 4, "POOL: vertical taps that take part, one bit each"),
+    Field("taps", 4, "POOL: vertical taps of a new window that take part, one bit each; 0: a column step"),
     Field("fetch", 1, "the word comes from a new window (otherwise from the one before)"),
     Field("reserved", PATTERN_BITS - 21, "zero"),
 )
@@ -129,6 +145,10 @@ SECTION_FIELDS = (
     Field("words", 32, "words that follow"),
     Field("reserved", PROGRAM_WORD_BITS - 88, "zero"),
 )
+
+
+# The descriptor of a POOL layer describes the pool unit's walk in the fields of this branch.
+POOL_BRANCH = 0
 
 
 def layer_fields(config: HardwareConfig) -> tuple[Field, ...]:

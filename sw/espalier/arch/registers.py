@@ -72,9 +72,10 @@ REGISTERS = (
 )
 
 # Per-layer counters in the order of their addresses. PE events are summed over all PEs, branch events
-# over all branches, so that each can be larger than the cycle count.
+# over all branches, so that each can be larger than the cycle count. Layers overlap: events count for the
+# layer whose end comes next.
 COUNTERS = (
-    ("cycles", "clock cycles from descriptor to the last write"),
+    ("cycles", "clock cycles from the end of the layer that ended before, to the layer's last write"),
     ("operators", "operators issued, nulls not counted"),
     ("null_operators", "null operators issued"),
     ("ring_empty", "PE cycles waiting for window words"),
