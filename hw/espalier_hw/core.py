@@ -1,4 +1,4 @@
-"""The core: everything that RESET clears. Sequencer, loader, DMA walkers, feature memory and branches."""
+"""The core, all that RESET clears: sequencer, loader, DMA walkers, feature memory, branches, pool unit."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from espalier.arch.config import HardwareConfig
+from espalier.arch.program import POOL_BRANCH
 from espalier_hw.branch import Branch
 from espalier_hw.counters import COUNTER_BITS, LayerCounters
 from espalier_hw.csr import counter_address_bits
@@ -17,6 +18,8 @@ from espalier_hw.feature_system import FeatureSystem
 from espalier_hw.hierarchy import place
 from espalier_hw.interfaces import dma_beat, dma_command, tile_bits
 from espalier_hw.loader import Loader
+from espalier_hw.pool_unit import PoolUnit
+from espalier_hw.scoreboard import Scoreboard
 from espalier_hw.sequencer import Sequencer
 
 
@@ -52,6 +55,7 @@ def core_signature(config: HardwareConfig) -> dict[str, wiring.Member]:
         "layer": Out(8),
         "state": Out(16),
         "observed_valid": Out(1),
+        "observed_layer": Out(8),
         "observed_bank": Out(4),
         "observed_address": Out(13),
         "observed_data": Out(tile_bits(config)),
@@ -75,11 +79,15 @@ class Core(wiring.Component):
         m.submodules.store = self.store = StoreWalker(config)
         m.submodules.counters = self.counters = LayerCounters(config)
         m.submodules.features = self.features = FeatureSystem(config)
-        self.branches = [Branch(config, self.primitives) for _ in range(config.branches)]
+        m.submodules.scoreboard = self.scoreboard = Scoreboard(config.branches)
+        m.submodules.pool = self.pool = PoolUnit(config)
+        self.branches = [Branch(config, index, self.primitives) for index in range(config.branches)]
         for index, branch in enumerate(self.branches):
-            place(m, platform, f"branch{index}", "espalier_branch", branch)
+            place(m, platform, f"branch{index}", f"espalier_branch{branch.kind}", branch)
             self._branch(m, index, branch)
             self._branch_features(m, index, branch)
+        self._pool_unit(m)
+        self._progress(m)
         self._commands(m)
         self._read_users(m)
         self._write_user(m)
@@ -135,35 +143,79 @@ class Core(wiring.Component):
             sequencer.program_write.enable.eq(self.loader.program_write.enable),
             sequencer.program_write.address.eq(self.loader.program_write.address),
             sequencer.program_write.data.eq(self.loader.program_write.data),
-            sequencer.branches_done.eq(Cat(branch.done for branch in self.branches).all()),
-            sequencer.memory_idle.eq(self.features.idle),
+            sequencer.pending.eq(Cat(unit.pending for unit in (*self.branches, self.pool)).any()),
+            sequencer.all_idle.eq(
+                Cat(unit.idle for unit in (*self.branches, self.pool)).all()
+                & self.scoreboard.idle
+                & self.features.idle
+            ),
             load.start.eq(sequencer.load_start),
             load.layer.eq(sequencer.layer),
             sequencer.load_busy.eq(load.busy),
             store.start.eq(sequencer.store_start),
             store.layer.eq(sequencer.layer),
             sequencer.store_busy.eq(store.busy),
-            counters.begin.eq(sequencer.count_begin),
-            counters.end.eq(sequencer.count_end),
-            counters.layer.eq(sequencer.layer_index),
-            sequencer.counters_busy.eq(counters.busy),
+            counters.begin.eq(sequencer.restart),
+            counters.end.eq(self.scoreboard.end),
+            counters.layer.eq(self.scoreboard.end_layer),
+            self.scoreboard.counters_busy.eq(counters.busy),
         ]
-        connect(m, load.write, self.features.write[self.config.branches])
+        connect(m, load.write, self.features.write[self.config.branches + 1])
+
+    def _layers(self, m: Module, unit: Branch | PoolUnit, fields: int, pool: bool) -> None:
+        """Connect what the sequencer says to one that takes layers; `fields`: branch whose fields it gets."""
+        sequencer = self.sequencer
+        m.d.comb += [
+            unit.offer.eq(sequencer.offer_pool if pool else sequencer.offer_branches),
+            unit.restart.eq(sequencer.restart),
+            unit.layer.eq(sequencer.layer),
+            unit.branch.eq(sequencer.branch[fields]),
+            unit.bank.eq(sequencer.bank),
+            unit.pattern_write.enable.eq(
+                sequencer.pattern_write.enable & (sequencer.pattern_for_pool == int(pool))
+            ),
+            unit.pattern_write.address.eq(sequencer.pattern_write.address),
+            unit.pattern_write.data.eq(sequencer.pattern_write.data),
+            unit.rows_ready.eq(self.load.rows_ready),
+        ]
+        for own, shared in zip(unit.progress, self.scoreboard.progress, strict=True):
+            m.d.comb += own.eq(shared)
+
+    def _pool_unit(self, m: Module) -> None:
+        pool, features, index = self.pool, self.features, self.config.branches
+        self._layers(m, pool, POOL_BRANCH, pool=True)
+        connect(m, pool.window_request, features.window_request[index])
+        connect(m, pool.write, features.write[index])
+        m.d.comb += [
+            pool.window_valid.eq(features.window_valid[index]),
+            pool.window_data.eq(features.window_data),
+        ]
+
+    def _progress(self, m: Module) -> None:
+        scoreboard, sequencer = self.scoreboard, self.sequencer
+        m.d.comb += [
+            scoreboard.layer.eq(sequencer.layer),
+            scoreboard.pool_taken.eq(self.pool.taken),
+            scoreboard.pool_idle.eq(self.pool.idle),
+            scoreboard.written_word.eq(self.features.written_word),
+        ]
+        for writer in range(self.config.branches + 1):
+            m.d.comb += scoreboard.written[writer].eq(self.features.written[writer])
+        for index, branch in enumerate(self.branches):
+            m.d.comb += [
+                scoreboard.rests[index].eq(sequencer.branch[index].tiles == 0),
+                scoreboard.windows_past[index].eq(branch.windows_past),
+                scoreboard.outputs_wait[index].eq(branch.outputs_wait),
+                branch.outputs_take.eq(scoreboard.outputs_take),
+            ]
 
     def _branch(self, m: Module, index: int, branch: Branch) -> None:
-        sequencer, loader = self.sequencer, self.loader
+        loader = self.loader
+        self._layers(m, branch, index, pool=False)
         m.d.comb += [
-            branch.start.eq(sequencer.layer_start),
-            branch.restart.eq(sequencer.restart),
-            branch.layer.eq(sequencer.layer),
-            branch.branch.eq(sequencer.branch[index]),
-            branch.pattern_write.enable.eq(sequencer.pattern_write.enable),
-            branch.pattern_write.address.eq(sequencer.pattern_write.address),
-            branch.pattern_write.data.eq(sequencer.pattern_write.data),
             branch.stream_write_pe.eq(loader.write_pe),
             branch.stream_write.enable.eq(loader.stream_enable[index]),
             branch.table_write.enable.eq(loader.table_enable[index]),
-            branch.rows_ready.eq(self.load.rows_ready),
             self.counters.events[index].eq(branch.events),
         ]
         for port in (branch.stream_write, branch.table_write):
@@ -175,7 +227,6 @@ class Core(wiring.Component):
         connect(m, branch.residual_request, features.residual_request[index])
         connect(m, branch.write, features.write[index])
         m.d.comb += [
-            features.group_mask[index].eq(self.sequencer.branch[index].group_mask),
             branch.window_valid.eq(features.window_valid[index]),
             branch.window_data.eq(features.window_data),
             branch.residual_valid.eq(features.residual_valid[index]),
@@ -191,5 +242,5 @@ class Core(wiring.Component):
                 Cat(self.sequencer.state, *[0] * 4, self.loader.busy, self.load.busy, self.store.busy)
             ),
         ]
-        for name in ("valid", "bank", "address", "data"):
+        for name in ("valid", "layer", "bank", "address", "data"):
             m.d.comb += getattr(self, f"observed_{name}").eq(getattr(self.features, f"trace_{name}"))

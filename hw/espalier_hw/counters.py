@@ -17,9 +17,9 @@ COUNTER_BITS = 32
 
 
 class LayerCounters(wiring.Component):
-    """Counts cycles and branch events between `begin` and `end`, then stores them under `layer`.
+    """Counts cycles and branch events from `begin` or the last `end` to `end`, stores them under `layer`.
 
-    begin: pulse; the cycle counts as the layer's first one. end: pulse; the cycle after the last one counted.
+    begin: pulse; the cycle counts as the first one. end: pulse; the cycle counts for what follows.
     busy: level, a finished layer is being stored; no `end` may come meanwhile (len(COUNTERS) cycles).
     address, data: read port, data one cycle after the address (layer * len(COUNTERS) + counter).
     """
@@ -50,7 +50,7 @@ class LayerCounters(wiring.Component):
                 m.d.comb += step.eq(1)
             else:
                 m.d.sync += step.eq(sum(events[name] for events in self.events))
-            m.d.sync += counter.eq(Mux(self.begin, step if name == "cycles" else 0, counter + step))
+            m.d.sync += counter.eq(Mux(self.begin | self.end, step, counter + step))
 
         copy = Signal(COUNTER_BITS * len(COUNTERS), reset_less=True)
         index, layer = Signal(range(len(COUNTERS))), Signal(8, reset_less=True)

@@ -92,6 +92,9 @@ WRITE_MARKS = data.StructLayout(
     {"layer": unsigned(8), "ordered": unsigned(1), "final_tile": unsigned(1), "last": unsigned(1)}
 )
 
+# A tile word that has just been written into the feature memory.
+WRITTEN = data.StructLayout({"tile_y": 8, "tile_x": 8, "channel": 13, "marks": WRITE_MARKS})
+
 # How far a writer (a branch, or the pool unit) has come with `layer`. `written`: at least one word is in the
 # memory, the latest being that of tile_y, tile_x and channel; `complete`: all of them are.
 PROGRESS = data.StructLayout(

@@ -15,10 +15,10 @@ class LayerStage(wiring.Component):
     """Keeps the layer that a block works on, and starts the block when the next one is there.
 
     offer, layer, branch, bank: see `interfaces.stage_ports`; `offer` only for layers of this block's kind.
-    busy: level, the block is at work; high from the cycle after `go` at the latest. allow: level, the next layer
-    may be taken. taken: pulse, combinational. go: pulse; current, current_branch and current_bank have been
-    valid for a cycle then and stay so until the next layer is taken. A layer in which the branch
-    has no tiles is taken, but there is no `go`.
+    busy: level, the block is at work; high from the cycle after `go` at the latest. allow: level, the next
+    layer may be taken. taken: pulse, combinational. go: pulse; current, current_branch and current_bank have
+    been valid for a cycle then and stay so until the next layer is taken. A layer in which the branch has no
+    tiles is taken, but there is no `go`.
     wait: level, a layer is pending and nothing but `allow` is missing.
     """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -16,23 +16,26 @@ from espalier.arch.program import (
     Opcode,
     descriptor_words,
 )
-from espalier_hw.interfaces import BRANCH_LAYER, LAYER, PATTERN, memory_write
+from espalier_hw.interfaces import BRANCH_LAYER, LAYER, PATTERN, PATTERN_ADDRESS_BITS, memory_write
 
-# Cycles that all branches and the feature memory must be idle together before a layer counts as finished:
+# Cycles that all blocks and the feature memory must be idle together before everything counts as ended:
 # more than a word spends in registers between a branch's port and the memory's idle output.
 QUIET_CYCLES = 4
+# Cycles from an offer until `pending` shows it.
+OFFER_CYCLES = 3
 
 
 class Sequencer(wiring.Component):
     """Runs the program once per `start`.
 
-    program_write: fills the program memory. start: pulse; `restart` follows as a pulse to the branches.
-    layer, branch, pattern_write, layer_start: see `interfaces.branch_signature`; shared by all branches but
-    `branch`. branches_done: all branches; memory_idle: nothing is on its way into the feature memory.
+    program_write: fills the program memory. start: pulse; `restart` follows as a pulse to all that take
+    layers. layer, branch, bank, pattern_write: see `interfaces.stage_ports`; pattern_for_pool: the pattern is
+    for the pool unit, otherwise for the branches. offer_branches, offer_pool: pulses for CONV and POOL.
+    pending: level, an offered layer has not been taken by everybody. all_idle: level, no layer is pending or
+    at work, and nothing is on its way into the feature memory.
     load_start, store_start: pulses to the DMA, which then holds load_busy, store_busy until it is done.
-    count_begin, count_end: pulses around a CONV or POOL for the layer counters (counters_busy: wait);
-    layer_index: its index. done: pulse at END. error: pulse, unknown opcode; the sequencer then stands still.
-    state: number of the current state.
+    done: pulse at END. error: pulse, unknown opcode; the sequencer then stands still.
+    layer_index: of the layer offered last. state: number of the current state.
     """
 
     def __init__(self, config: HardwareConfig) -> None:
@@ -45,17 +48,17 @@ class Sequencer(wiring.Component):
                 "program_write": In(memory_write(self.program_bits, PROGRAM_WORD_BITS)),
                 "layer": Out(LAYER),
                 "branch": Out(BRANCH_LAYER).array(config.branches),
-                "pattern_write": Out(memory_write(6, PATTERN.size)),
-                "layer_start": Out(1),
-                "branches_done": In(1),
-                "memory_idle": In(1),
+                "bank": Out(1),
+                "pattern_write": Out(memory_write(PATTERN_ADDRESS_BITS, PATTERN.size)),
+                "pattern_for_pool": Out(1),
+                "offer_branches": Out(1),
+                "offer_pool": Out(1),
+                "pending": In(1),
+                "all_idle": In(1),
                 "load_start": Out(1),
                 "load_busy": In(1),
                 "store_start": Out(1),
                 "store_busy": In(1),
-                "count_begin": Out(1),
-                "count_end": Out(1),
-                "counters_busy": In(1),
                 "layer_index": Out(8),
                 "done": Out(1),
                 "error": Out(1),
@@ -68,14 +71,26 @@ class Sequencer(wiring.Component):
         m = Module()
         self._program_memory(m)
         pulses = (
-            self.restart, self.layer_start, self.load_start, self.store_start,
-            self.count_begin, self.count_end, self.done, self.error, self.pattern_write.enable,
+            self.restart, self.offer_branches, self.offer_pool, self.load_start, self.store_start,
+            self.done, self.error, self.pattern_write.enable,
         )  # fmt: skip
         m.d.sync += [pulse.eq(0) for pulse in pulses]
+        # Pool unit and branches each have two banks of patterns, which alternate.
+        self.banks = Signal(2)
+        self.is_pool = Signal()
+        m.d.comb += [
+            self.is_pool.eq(self.layer.opcode == Opcode.POOL),
+            self.bank.eq(self.banks.bit_select(self.is_pool, 1)),
+            self.pattern_for_pool.eq(self.is_pool),
+        ]
         states = (
             self._idle, self._fetch, self._pattern_fetch, self._pattern_write, self._execute,
-            self._load, self._compute, self._store,
+            self._load, self._offered, self._store,
         )  # fmt: skip
+        with m.If(~self.all_idle):
+            m.d.sync += self.quiet.eq(0)
+        with m.Elif(self.quiet != QUIET_CYCLES):
+            m.d.sync += self.quiet.eq(self.quiet + 1)
         with m.FSM():
             for number, state in enumerate(states):
                 with m.State(state.__name__.strip("_").upper()):
@@ -103,11 +118,12 @@ class Sequencer(wiring.Component):
         ]
         for index, branch in enumerate(self.branch):
             m.d.comb += branch.eq(descriptor[LAYER.size + index * BRANCH_LAYER.size :][: BRANCH_LAYER.size])
-        self.count = Signal(range(max(descriptor_words(config), QUIET_CYCLES) + 1))
+        self.count = Signal(range(max(descriptor_words(config), OFFER_CYCLES) + 1))
         self.pattern = Signal(7)
+        self.quiet = Signal(range(QUIET_CYCLES + 1))
 
     def _next_descriptor(self, m: Module) -> None:
-        m.d.sync += [self.count.eq(0), self.count_begin.eq(1)]
+        m.d.sync += self.count.eq(0)
         m.next = "FETCH"
 
     def _idle(self, m: Module) -> None:
@@ -139,7 +155,7 @@ class Sequencer(wiring.Component):
         m.d.sync += [
             self.pattern.eq(following),
             self.pattern_write.enable.eq(1),
-            self.pattern_write.address.eq(self.pattern),
+            self.pattern_write.address.eq(Cat(self.pattern[:6], self.bank)),
             self.pattern_write.data.eq(self.word.word_select(within, PATTERN_BITS)),
         ]
         with m.If((within == PATTERNS_PER_WORD - 1) | (following == self.layer.pattern_count)):
@@ -147,20 +163,28 @@ class Sequencer(wiring.Component):
             m.next = "PATTERN_FETCH"
 
     def _execute(self, m: Module) -> None:
-        """Start what the opcode names; a LOAD holds up everything but a layer that watches its rows."""
-        opcode = self.layer.opcode
-        compute = (opcode == Opcode.CONV) | (opcode == Opcode.POOL)
-        with m.If(~self.load_busy | (compute & self.layer.wait_load)), m.Switch(opcode):
-            with m.Case(Opcode.END):
+        """Start what the opcode names, when nothing that it must wait for is at work.
+
+        A LOAD holds up everything but a layer that watches its rows.
+        """
+        opcode, layer, ended = self.layer.opcode, self.layer, Signal()
+        m.d.comb += ended.eq((self.quiet == QUIET_CYCLES) & ~self.load_busy)
+        may_offer = ended | (~layer.barrier & (~self.load_busy | layer.wait_load))
+        with m.Switch(opcode):
+            with m.Case(Opcode.END), m.If(ended):
                 m.d.sync += self.done.eq(1)
                 m.next = "IDLE"
-            with m.Case(Opcode.LOAD):
+            with m.Case(Opcode.LOAD), m.If(ended):
                 m.d.sync += self.load_start.eq(1)
                 m.next = "LOAD"
-            with m.Case(Opcode.CONV, Opcode.POOL):
-                m.d.sync += [self.layer_start.eq(1), self.layer_index.eq(self.layer.layer)]
-                m.next = "COMPUTE"
-            with m.Case(Opcode.STORE):
+            with m.Case(Opcode.CONV, Opcode.POOL), m.If(may_offer):
+                m.d.sync += [
+                    self.offer_branches.eq(opcode == Opcode.CONV),
+                    self.offer_pool.eq(opcode == Opcode.POOL),
+                    self.layer_index.eq(layer.layer),
+                ]
+                m.next = "OFFERED"
+            with m.Case(Opcode.STORE), m.If(ended):
                 m.d.sync += self.store_start.eq(1)
                 m.next = "STORE"
             with m.Default():
@@ -171,14 +195,13 @@ class Sequencer(wiring.Component):
         with m.If(self.load_busy):  # it has taken over what it needs
             self._next_descriptor(m)
 
-    def _compute(self, m: Module) -> None:
-        """`layer_start` is seen by the branches in the first of these cycles."""
-        m.d.sync += self.count.eq(0)
-        with m.If(self.branches_done & self.memory_idle & ~self.layer_start):
-            m.d.sync += self.count.eq(self.count + (self.count != QUIET_CYCLES - 1))
-            with m.If((self.count == QUIET_CYCLES - 1) & ~self.counters_busy):
-                m.d.sync += self.count_end.eq(1)
-                self._next_descriptor(m)
+    def _offered(self, m: Module) -> None:
+        """Keep the descriptor until everybody has taken it."""
+        with m.If(self.count != OFFER_CYCLES):
+            m.d.sync += self.count.eq(self.count + 1)
+        with m.Elif(~self.pending):
+            m.d.sync += self.banks.eq(self.banks ^ Mux(self.is_pool, 2, 1))
+            self._next_descriptor(m)
 
     def _store(self, m: Module) -> None:
         with m.If(~self.store_start & ~self.store_busy):

@@ -154,7 +154,6 @@ class Espalier(wiring.Component):
             ]
 
     def _trace(self, m: Module) -> None:
-        for name in ("valid", "bank", "address", "data"):
+        for name in ("valid", "layer", "bank", "address", "data"):
             source = getattr(self.core, f"observed_{name}")
             m.d.sync += Signal(len(source), name=f"trace_{name}", reset_less=name != "valid").eq(source)
-        m.d.sync += Signal(8, name="trace_layer", reset_less=True).eq(self.core.layer)

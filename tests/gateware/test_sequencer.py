@@ -40,7 +40,7 @@ class Bench:
         self.rng = generator(seed)
         self.dut = Sequencer(CONFIG)
         self.events = []
-        self.patterns = [0] * 64
+        self.patterns = {}
 
     async def fill(self, ctx, words):
         """Write the program memory."""
@@ -53,35 +53,36 @@ class Bench:
         ctx.set(port.enable, 0)
 
     async def watch(self, ctx):
-        """Play all the units that the sequencer starts."""
+        """Play all the units that the sequencer starts: they take a layer after a while and end it later."""
         dut = self.dut
-        left = dict.fromkeys(("branch", "memory", "load", "store"), 0)
-        ctx.set(dut.branches_done, 1)
-        ctx.set(dut.memory_idle, 1)
+        left = dict.fromkeys(("taken", "work", "load", "store"), 0)
+        ctx.set(dut.all_idle, 1)
         while True:
-            _, _, write, address, pattern, *pulses = await ctx.tick().sample(
-                dut.pattern_write.enable, dut.pattern_write.address, dut.pattern_write.data, dut.restart,
-                dut.layer_start, dut.load_start, dut.store_start, dut.count_end, dut.done, dut.error,
+            _, _, write, address, pattern, for_pool, *pulses = await ctx.tick().sample(
+                dut.pattern_write.enable, dut.pattern_write.address, dut.pattern_write.data,
+                dut.pattern_for_pool, dut.restart, dut.offer_branches, dut.offer_pool, dut.load_start,
+                dut.store_start, dut.done, dut.error,
             )  # fmt: skip
-            restart, layer, load, store, end, done, error = pulses
+            restart, branches, pool, load, store, done, error = pulses
             if write:
-                self.patterns[address] = pattern
+                self.patterns[for_pool, address] = pattern
             for name in left:
                 left[name] -= left[name] > 0
-            if end:
-                assert not left["branch"]
-                assert not left["memory"]
-                self.events.append("end")
+            idle = not left["taken"] and not left["work"]
             if restart:
                 self.events.append("restart")
-            if layer:
-                left["branch"], left["memory"] = self.rng.randrange(60), self.rng.randrange(60)
-                self.events.append(("layer", bool(left["load"]), self.snapshot(ctx)))
+            if branches or pool:
+                assert not left["taken"]
+                self.events.append(("pool" if pool else "conv", bool(left["load"]), idle, self.snapshot(ctx)))
+                left["taken"] = self.rng.randrange(1, 60)
+                left["work"] = left["taken"] + self.rng.randrange(200)
             if load:
+                assert idle
                 assert not left["load"]
                 left["load"] = self.rng.randrange(1, 400)
                 self.events.append("load")
             if store:
+                assert idle
                 assert not left["load"]
                 left["store"] = self.rng.randrange(1, 100)
                 self.events.append("store")
@@ -90,19 +91,21 @@ class Bench:
                 self.events.append("done")
             if error:
                 self.events.append("error")
-            ctx.set(dut.branches_done, not left["branch"])
-            ctx.set(dut.memory_idle, not left["memory"])
+            ctx.set(dut.pending, left["taken"] != 0)
+            ctx.set(dut.all_idle, not left["taken"] and not left["work"])
             ctx.set(dut.load_busy, left["load"] != 0)
             ctx.set(dut.store_busy, left["store"] != 0)
 
     def snapshot(self, ctx):
-        """What branches see."""
+        """What those see that take layers."""
         dut = self.dut
         word = ctx.get(dut.layer.as_value())
         for index, branch in enumerate(dut.branch):
             word |= ctx.get(branch.as_value()) << (dut.layer.shape().size + index * BRANCH_LAYER.size)
         fields = unpack(layer_fields(CONFIG), word)
-        return fields, self.patterns[: fields["pattern_count"]], ctx.get(dut.layer_index)
+        bank, pool = ctx.get(dut.bank), fields["opcode"] == Opcode.POOL
+        patterns = [self.patterns[pool, 64 * bank + n] for n in range(fields["pattern_count"])]
+        return fields, patterns, ctx.get(dut.layer_index), bank
 
     def run(self, words, starts=1):
         """Fill the program memory and start it so many times."""
@@ -123,27 +126,33 @@ class Bench:
 def test_random_programs(seed):
     bench, rng = Bench(seed), generator(seed + 100)
     program, expected = [], ["restart"]
-    for _ in range(12):
-        opcode = rng.choice([Opcode.LOAD, Opcode.CONV, Opcode.POOL, Opcode.STORE])
+    for _ in range(16):
+        opcode = rng.choice([Opcode.LOAD, Opcode.CONV, Opcode.CONV, Opcode.POOL, Opcode.STORE])
         compute = opcode in (Opcode.CONV, Opcode.POOL)
         count = rng.choice([1, 3, 4, 5, 9, 64]) if compute else 0
-        wait_load = rng.randrange(2)
-        words, fields, patterns = descriptor(rng, opcode=opcode, pattern_count=count, wait_load=wait_load)
+        words, fields, patterns = descriptor(
+            rng, opcode=opcode, pattern_count=count, wait_load=rng.randrange(2), barrier=rng.randrange(2)
+        )
         program += words
-        if compute:
-            expected += [("layer", wait_load, (fields, patterns, fields["layer"])), "end"]
-        else:
-            expected.append(opcode.name.lower())
+        expected.append((fields, patterns) if compute else opcode.name.lower())
     program += descriptor(rng, opcode=Opcode.END, pattern_count=0)[0]
     expected.append("done")
     bench.run(program, starts=2)
     assert len(bench.events) == 2 * len(expected)
+    banks = {"conv": 1, "pool": 1}
     for got, want in zip(bench.events, expected * 2, strict=True):
-        if isinstance(want, tuple):
-            assert got[2] == want[2]
-            assert want[1] or not got[1]  # a LOAD is only overlapped where the layer watches it
-        else:
+        if not isinstance(want, tuple):
             assert got == want
+            continue
+        kind, loading, idle, (fields, patterns, layer, bank) = got
+        assert kind == Opcode(want[0]["opcode"]).name.lower()
+        assert (fields, patterns, layer) == (*want, want[0]["layer"])
+        assert fields["wait_load"] or not loading  # a LOAD is only overlapped where the layer watches it
+        assert idle or not fields["barrier"]
+        assert bank != banks[kind]  # the patterns of the layer before may still be in use
+        banks[kind] = bank
+    overlapped = [event for event in bench.events if isinstance(event, tuple) and not event[2]]
+    assert overlapped
 
 
 def test_unknown_opcode():
@@ -155,7 +164,7 @@ def test_unknown_opcode():
 def test_layer_overlaps_load():
     bench, rng = Bench(3), generator(1)
     program = descriptor(rng, opcode=Opcode.LOAD, pattern_count=0)[0]
-    program += descriptor(rng, opcode=Opcode.CONV, pattern_count=1, wait_load=1)[0]
+    program += descriptor(rng, opcode=Opcode.CONV, pattern_count=1, wait_load=1, barrier=0)[0]
     bench.run(program + descriptor(rng, opcode=Opcode.END, pattern_count=0)[0])
     assert bench.events[2][1]
 
