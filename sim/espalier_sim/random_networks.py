@@ -61,7 +61,9 @@ class _Builder:
     def _append(self, node: Node) -> None:
         source = self.tensor
         channels, height, width = node_output_shape(node, (source.channels, source.height, source.width))
-        self.tensor = Tensor(node.output, channels, height, width, 1.0, _zero_point(self.rng))
+        same = isinstance(node, Pool) and node.kind == "max"
+        zero_point = source.zero_point if same else _zero_point(self.rng)
+        self.tensor = Tensor(node.output, channels, height, width, 1.0, zero_point)
         self.tensors[node.output] = self.tensor
         self.nodes.append(node)
 
@@ -121,15 +123,18 @@ class _Builder:
         kernel, pads = self._window(4, stride)
         if kind == "max" and (max(pads[0::2]) >= kernel[0] or max(pads[1::2]) >= kernel[1]):
             kernel, pads = (1, 1), (0, 0, 0, 0)
-        area = 1 if kind == "max" else kernel[0] * kernel[1]
-        return Pool(
-            f"pool{index}", self.tensor.name, f"tensor{index}", kind, self._mean(area), kernel, stride, pads
-        )
+        values = self._same() if kind == "max" else self._mean(kernel[0] * kernel[1])
+        return Pool(f"pool{index}", self.tensor.name, f"tensor{index}", kind, values, kernel, stride, pads)
 
     def _global(self) -> Pool:
         index = len(self.nodes)
         area = self.tensor.height * self.tensor.width
         return Pool(f"pool{index}", self.tensor.name, f"tensor{index}", "global", self._mean(area))
+
+    def _same(self) -> Requantisation:
+        """Requantise a pixel to itself."""
+        multiplier = np.array([1 << (FRACTION_BITS + MULTIPLIER_SHIFTS[0])])
+        return Requantisation(multiplier, np.array([0]), np.array([-self.tensor.zero_point]))
 
     def _mean(self, area: int) -> Requantisation:
         """Requantise the sum of `area` pixels to roughly its mean."""
