@@ -37,9 +37,10 @@ def table_words(entries):
 def walk_tiles(common, branch):
     """Tiles (y, x) of a branch in order."""
     y, x = branch["tile_y0"], branch["tile_x0"]
-    for _ in range(branch["tiles"]):
+    for number in range(1, branch["tiles"] + 1):
         yield y, x
-        y, x = y + common["step_y"], x + common["step_x"]
+        jumps = number % branch["run"] == 0
+        y, x = (y + branch["jump_y"], x + branch["jump_x"]) if jumps else (y, x + 1)
         if x >= common["out_tiles_x"]:
             y, x = y + 1, x - common["out_tiles_x"]
 

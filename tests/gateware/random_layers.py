@@ -35,7 +35,7 @@ class Layer:
     operators: list = dataclasses.field(default_factory=list)
 
 
-def random_geometry(rng, config, opcode, stride, residual=0, average=0, tiles=None):
+def random_geometry(rng, config, stride, residual=0, tiles=None):
     """Descriptor with random geometry, patterns and tensors."""
     size = config.tile_size
     out_y, out_x = int(rng.integers(1, 4)), int(rng.integers(2, 4))
@@ -45,12 +45,13 @@ def random_geometry(rng, config, opcode, stride, residual=0, average=0, tiles=No
     words = channels * len(patterns)
     block_words = int(rng.choice([8, 16]))
     common = {
-        "opcode": opcode,
+        "opcode": Opcode.CONV,
+        "layer": int(rng.integers(256)),
+        "ordered": int(rng.integers(2)),
         "residual": residual,
-        "average": average,
         "stride": stride,
         "pattern_count": len(patterns),
-        "passes": int(rng.integers(1, 3)) if opcode == Opcode.CONV else 1,
+        "passes": int(rng.integers(1, 3)),
         "blocks": -(-words // block_words),
         "block_words": block_words,
         "in_base": 3,
@@ -68,25 +69,25 @@ def random_geometry(rng, config, opcode, stride, residual=0, average=0, tiles=No
         "out_zero": int(rng.integers(0, 256)),
         "out_rows_last": int(rng.integers(1, size + 1)),
         "out_columns_last": int(rng.integers(1, size + 1)),
-        "step_y": 0,
-        "step_x": 1,
         "residual_base": 200,
+        "residual_pitch": tensor_pitch(out_x) + 1,
         "residual_zero": int(rng.integers(0, 256)),
         "residual_multiplier": int(rng.integers(0, 1 << 16)),
         "residual_shift": int(rng.integers(1, 4)),
     }
-    # Every second tile, starting anywhere, as one of two branches would do it.
-    if rng.random() < 0.5:
-        common["step_y"], common["step_x"] = divmod(2, out_x)
+    # Some of the tiles, starting anywhere, as one of several branches would do it.
     start, total = int(rng.integers(0, 2)), out_y * out_x
-    step = common["step_y"] * out_x + common["step_x"]
+    run, rest = int(rng.integers(1, 3)), int(rng.integers(0, 3))
+    own = [tile for tile in range(start, total) if (tile - start) % (run + rest) < run]
     branch = {
         "tile_y0": start // out_x,
         "tile_x0": start % out_x,
-        "tiles": -(-(total - start) // step) if tiles is None else tiles,
-        "channel0": int(rng.integers(0, 3)),
+        "tiles": len(own) if tiles is None else tiles,
+        "run": run,
+        "jump_y": (rest + 1) // out_x,
+        "jump_x": (rest + 1) % out_x,
         "channels": channels,
-        "group_mask": 1,
+        "group_mask": int(rng.integers(1, 512)),
     }
     tensor = rng.integers(0, 256, (channels + 2, in_y * size, in_x * size), dtype=np.uint8)
     added = rng.integers(0, 256, (64, out_y * size, out_x * size), dtype=np.uint8)
@@ -114,12 +115,12 @@ def random_patterns(rng, size, stride):
     return patterns
 
 
-def add_filters(rng, config, layer):
+def add_filters(rng, config, layer, pes):
     """Random operators for every PE, and a table that adds up neighbouring filters as parts."""
     common, branch = layer.common, layer.branch
     words = branch["channels"] * common["pattern_count"]
     order = []
-    for pe in range(config.pes_per_branch):
+    for pe in range(pes):
         filters = int(rng.integers(1, config.accumulators + 1))
         shortest = ACCUMULATOR_DISTANCE if 1 < filters <= ACCUMULATOR_DISTANCE else 1
         layer.operators.append(
@@ -161,7 +162,7 @@ def random_runs(rng, layer, words, shortest):
         for word in range(block * block_words, min(words, (block + 1) * block_words)):
             mask = patterns[word % len(patterns)]["taps"]
             run += [
-                (int(rng.integers(-8, 8)), word % block_words, tap)
+                (int(rng.integers(-7, 8)), word % block_words, tap)
                 for tap in range(WORD_TAPS)
                 if mask >> tap & 1 and rng.random() < 0.4
             ]
@@ -172,8 +173,9 @@ def random_runs(rng, layer, words, shortest):
 
 def stream_words(layer, pe):
     """Header and loop of one PE; a resting branch has the header alone."""
+    common = layer.common
     if not layer.branch["tiles"]:
-        return [pack(HEADER_FIELDS, {"loop_words": 0, "filters": 0})]
+        return [pack(HEADER_FIELDS, {"blocks": common["blocks"]})]
     passes = layer.operators[pe]
     filters = len(passes[0])
     flat = [
@@ -192,7 +194,14 @@ def stream_words(layer, pe):
         sum(value << 12 * lane for lane, value in enumerate(packed[at : at + OPERATORS_PER_WORD]))
         for at in range(0, len(packed), OPERATORS_PER_WORD)
     ]
-    return [pack(HEADER_FIELDS, {"loop_words": len(loop), "filters": filters}), *loop]
+    header = {
+        "loop_words": len(loop),
+        "filters": filters,
+        "sets": common["passes"] * layer.branch["tiles"],
+        "blocks": common["blocks"],
+        "wide_blocks": int(common["block_words"] == 16),
+    }
+    return [pack(HEADER_FIELDS, header), *loop]
 
 
 def pixel(layer, channel, y, x):
@@ -219,7 +228,7 @@ def tap_pixels(layer, size, tile, channel, pattern, tap):
 def expected_writes(config, layer):
     """((tile y, tile x, channel), uint8[T, T]) of all words in the order in which they are written."""
     size, branch, common = config.tile_size, layer.branch, layer.common
-    channels = range(branch["channel0"], branch["channel0"] + branch["channels"])
+    channels = range(branch["channels"])
     writes = []
     for tile in walk_tiles(common, branch):
         views = {
@@ -229,12 +238,6 @@ def expected_writes(config, layer):
             for tap in range(WORD_TAPS)
             if pattern["taps"] >> tap & 1
         }
-        if common["opcode"] == Opcode.POOL:
-            reduction = np.sum if common["average"] else np.max
-            for channel in channels:
-                lanes = reduction([view for key, view in views.items() if key[0] == channel], axis=0)
-                writes.append(finish(layer, tile, channel, lanes, layer.entries[0]))
-            continue
         writes += convolve(layer, tile, channels, views)
     return writes
 
