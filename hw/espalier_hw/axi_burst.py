@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -47,7 +47,8 @@ def burst_layout(config: HardwareConfig) -> data.StructLayout:
 class BurstSplitter(wiring.Component):
     """Cuts commands into bursts that never cross a multiple of the longest burst, nor so 4 KiB.
 
-    clear: level, forget the command. busy: level, a command is being cut. Outputs follow registers only.
+    clear: level, forget the command. busy: level, a command is being cut, or its last burst offered. Outputs
+    follow registers only.
     """
 
     def __init__(self, config: HardwareConfig) -> None:
@@ -62,28 +63,44 @@ class BurstSplitter(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """One burst a cycle at most; a command is taken when the one before is done."""
+        """One burst in two cycles at most; a command is taken when the one before is cut.
+
+        The first burst ends at a multiple of the longest one, so that all others begin at one.
+        """
         m = Module()
         config, burst = self.config, self.burst.payload
         beat_bits = config.axi_bytes.bit_length() - 1
         address = Signal(config.axi_address_bits - beat_bits, reset_less=True)  # in beats
-        left = Signal(BURST_COUNT_BITS)
-        room = Signal(range(config.burst_beats + 1))
+        left = Signal(BURST_COUNT_BITS, reset_less=True)
+        room = Signal(range(config.burst_beats + 1), reset_less=True)  # up to the next multiple
+        cutting, last = Signal(), Signal()
         m.d.comb += [
-            room.eq(config.burst_beats - address[: config.burst_beats.bit_length() - 1]),
-            burst.address.eq(address << beat_bits),
-            burst.last.eq(left <= room),
-            burst.beats.eq(Mux(burst.last, left, room)),
-            self.busy.eq(left != 0),
-            self.burst.valid.eq(self.busy),
-            self.command.ready.eq(~self.busy),
+            last.eq(left <= room),
+            self.busy.eq(cutting | self.burst.valid),
+            self.command.ready.eq(~cutting),
         ]
+        low = config.burst_beats.bit_length() - 1
+        first = self.command.payload.address[beat_bits:]
+        with m.If(~cutting):
+            m.d.sync += [
+                address.eq(first),
+                left.eq(self.command.payload.beats),
+                room.eq(config.burst_beats - first[:low]),
+                cutting.eq(self.command.valid),
+            ]
+        with m.If(cutting & ~self.burst.valid):
+            m.d.sync += [
+                burst.address.eq(address << beat_bits),
+                burst.last.eq(last),
+                burst.beats.eq(Mux(last, left, room)),
+                self.burst.valid.eq(1),
+                address.eq(Cat(Const(0, low), address[low:] + 1)),
+                left.eq(left - room),
+                room.eq(config.burst_beats),
+                cutting.eq(~last),
+            ]
+        with m.If(self.burst.valid & self.burst.ready):
+            m.d.sync += self.burst.valid.eq(0)
         with m.If(self.clear):
-            m.d.sync += left.eq(0)
-        with m.Elif(self.command.ready):
-            m.d.sync += address.eq(self.command.payload.address[beat_bits:])
-            with m.If(self.command.valid):
-                m.d.sync += left.eq(self.command.payload.beats)
-        with m.Elif(self.burst.ready):
-            m.d.sync += [address.eq(address + burst.beats), left.eq(left - burst.beats)]
+            m.d.sync += [cutting.eq(0), self.burst.valid.eq(0)]
         return m

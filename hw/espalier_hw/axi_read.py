@@ -49,7 +49,8 @@ class AxiRead(wiring.Component):
         m.submodules.splitter = splitter = BurstSplitter(self.config)
         m.submodules.buffer = buffer = fifo.SyncFIFOBuffered(width=self.config.axi_data_bits + 1, depth=depth)
         wiring.connect(m, wiring.flipped(self.command), splitter.command)
-        room = Signal(range(depth + 1), init=depth)
+        # What is taken from the buffer counts a cycle later: the user's `ready` may come from deep logic.
+        room, left_buffer = Signal(range(depth + 1), init=depth), Signal()
         taken = Signal()
         started, last_in_command = self._requests(m, splitter, room)
         m.d.comb += [
@@ -64,7 +65,8 @@ class AxiRead(wiring.Component):
             self.idle.eq(~splitter.busy & (room == depth)),
         ]
         m.d.sync += [
-            room.eq(room + taken - Mux(started, splitter.burst.payload.beats, 0)),
+            left_buffer.eq(taken),
+            room.eq(room + left_buffer - Mux(started, splitter.burst.payload.beats, 0)),
             self.error.eq(self.rvalid & (self.rresp != OKAY)),
             self.beats.eq(self.rvalid),
         ]

@@ -54,7 +54,8 @@ def walk(tiles_y: int, tiles_x: int, channels: int) -> list[tuple[int, int, int]
 class TensorWalk(wiring.Component):
     """Counts through the tile words of a tensor in DDR order.
 
-    start: pulse, back to the first word; `tensor` is valid from then on. step: pulse, next word.
+    start: pulse, back to the first word; `tensor` is valid from the next cycle on, at the latest.
+    step: pulse, next word; not before the second cycle after `start`.
     address: of the current word. last_of_row: it is the last word of its tile row; last: of the tensor.
     """
 
@@ -75,8 +76,13 @@ class TensorWalk(wiring.Component):
         m = Module()
         tensor, address = self.tensor, self.address
         y, x, channel = Signal(8), Signal(8), Signal(13)
-        last_channel = channel == tensor.channels - 1
-        last_column = x == tensor.tiles_x - 1
+        # Registered, as subtraction and comparison together would be too long.
+        ends = {
+            name: Signal.like(tensor[name], reset_less=True) for name in ("tiles_y", "tiles_x", "channels")
+        }
+        m.d.sync += [end.eq(tensor[name] - 1) for name, end in ends.items()]
+        last_channel = channel == ends["channels"]
+        last_column = x == ends["tiles_x"]
         m.d.comb += [
             address.base.eq(tensor.base),
             address.pitch.eq(tensor.pitch),
@@ -85,7 +91,7 @@ class TensorWalk(wiring.Component):
             address.tile_x.eq(x),
             address.channel.eq(channel),
             self.last_of_row.eq(last_channel & last_column),
-            self.last.eq(self.last_of_row & (y == tensor.tiles_y - 1)),
+            self.last.eq(self.last_of_row & (y == ends["tiles_y"])),
         ]
         with m.If(self.start):
             m.d.sync += [y.eq(0), x.eq(0), channel.eq(0)]
@@ -264,6 +270,7 @@ class StoreWalker(wiring.Component):
             width=tile_bits(self.config), depth=STORE_DEPTH
         )
         room, asked = Signal(range(STORE_DEPTH + 1), init=STORE_DEPTH), Signal()
+        left = Signal()  # a word has left the FIFO, a cycle ago
         self.taken = Signal()
         m.d.comb += [
             self.request.payload.eq(self.walk.address),
@@ -273,7 +280,7 @@ class StoreWalker(wiring.Component):
             self.words.w_en.eq(self.tile_valid),
             self.words.w_data.eq(self.tile_data),
         ]
-        m.d.sync += room.eq(room + self.taken - asked)
+        m.d.sync += [left.eq(self.taken), room.eq(room + left - asked)]
 
     def _beats(self, m: Module) -> None:
         """Send the first `store_beats` beats of every word, least significant first."""

@@ -58,11 +58,15 @@ class Loader(wiring.Component):
         self.beats_left = Signal(28)  # of the image
         self.feed_left = Signal(28)  # of the section, still to be read
         self.words_left = Signal(32)
+        # What the three counters say, in registers of their own: the counters are too wide to be asked in time.
+        self.image_over, self.feed_over, self.last_word = Signal(), Signal(), Signal()
         self.word_address = Signal(WORD_ADDRESS_BITS)
+        self.good, self.complete = Signal(), Signal()
+        self.section_end = Signal(33)  # word behind the section
         self.beat = Signal()
         m.d.comb += self.beat.eq(self.beats.valid & self.beats.ready)
         with m.If(self.beat):
-            m.d.sync += self.beats_left.eq(self.beats_left - 1)
+            m.d.sync += [self.beats_left.eq(self.beats_left - 1), self.image_over.eq(self.beats_left == 1)]
         m.d.sync += [self.done.eq(0), self.error.eq(0)]
         with m.FSM() as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
@@ -71,6 +75,7 @@ class Loader(wiring.Component):
                     self.command.payload.address.eq(self.address),
                     self.command.payload.beats.eq(self.length[4:]),
                     self.beats_left.eq(self.length[4:]),
+                    self.image_over.eq(self.length[4:] == 0),
                 ]
                 m.next = "COMMAND"
             with m.State("COMMAND"):
@@ -78,13 +83,10 @@ class Loader(wiring.Component):
             with m.State("HEADER"):
                 self._header(m)
             with m.State("SIZE"):
-                # Nine bytes a word; a multiplication would take DSP slices.
-                packed_bytes = self.section.words + (self.section.words << 3)
-                m.d.sync += self.feed_left.eq(
-                    Mux(
-                        self.section.kind == SectionKind.PROGRAM, self.section.words, (packed_bytes + 15) >> 4
-                    )
-                )
+                self._size(m)
+                m.next = "COMPARE"
+            with m.State("COMPARE"):
+                self._compare(m)
                 m.next = "CHECK"
             with m.State("CHECK"):
                 self._check(m)
@@ -92,7 +94,7 @@ class Loader(wiring.Component):
                 self._words(m)
             with m.State("DRAIN"):
                 m.d.comb += self.beats.ready.eq(1)
-                with m.If(self.beats_left == 0):
+                with m.If(self.image_over):
                     m.d.sync += self.done.eq(1)
                     m.next = "IDLE"
         self._memories(m, fsm.ongoing("WORDS"))
@@ -103,7 +105,7 @@ class Loader(wiring.Component):
         m.next = "IDLE"
 
     def _command(self, m: Module) -> None:
-        with m.If(self.beats_left == 0):
+        with m.If(self.image_over):
             self._fail(m)
         with m.Else():
             m.d.comb += self.command.valid.eq(1)
@@ -111,31 +113,49 @@ class Loader(wiring.Component):
                 m.next = "HEADER"
 
     def _header(self, m: Module) -> None:
-        m.d.comb += self.beats.ready.eq(self.beats_left != 0)
-        with m.If(self.beats_left == 0):
+        m.d.comb += self.beats.ready.eq(~self.image_over)
+        with m.If(self.image_over):
             m.next = "DRAIN"
         with m.If(self.beat):
             m.d.sync += self.section.eq(self.beats.payload.data)
             m.next = "SIZE"
 
-    def _check(self, m: Module) -> None:
+    def _size(self, m: Module) -> None:
+        """Beats and last address of the section; its words are nine bytes, or in the program a beat each."""
+        section = self.section
+        packed_bytes = section.words + (section.words << 3)  # a multiplication would take DSP slices
+        m.d.sync += [
+            self.feed_left.eq(
+                Mux(section.kind == SectionKind.PROGRAM, section.words, (packed_bytes + 15) >> 4)
+            ),
+            self.section_end.eq(section.address + section.words),
+        ]
+
+    def _compare(self, m: Module) -> None:
+        """Whether the hardware has the memory, and the image the beats."""
         config, section = self.config, self.section
-        end = Signal(33)
-        m.d.comb += end.eq(section.address + section.words)
         limits = {
             SectionKind.PROGRAM: (1, config.program_depth_words),
             SectionKind.STREAM: (config.pes, config.stream_depth_words),
             SectionKind.TABLE: (config.branches, config.table_depth_words),
         }
-        good = Signal()
+        m.d.sync += [self.good.eq(0), self.complete.eq(self.feed_left <= self.beats_left)]
         with m.Switch(section.kind):
             for kind, (indices, depth) in limits.items():
                 with m.Case(kind):
-                    m.d.comb += good.eq((section.index < indices) & (end <= depth))
-        m.d.sync += [self.words_left.eq(section.words), self.word_address.eq(section.address)]
+                    m.d.sync += self.good.eq((section.index < indices) & (self.section_end <= depth))
+
+    def _check(self, m: Module) -> None:
+        section = self.section
+        m.d.sync += [
+            self.words_left.eq(section.words),
+            self.word_address.eq(section.address),
+            self.feed_over.eq(self.feed_left == 0),
+            self.last_word.eq(section.words == 1),
+        ]
         with m.If(section.kind == SectionKind.END):
             m.next = "DRAIN"
-        with m.Elif(~good | (self.feed_left > self.beats_left)):
+        with m.Elif(~self.good | ~self.complete):
             self._fail(m)
         with m.Elif(section.words == 0):
             m.next = "HEADER"
@@ -146,7 +166,7 @@ class Loader(wiring.Component):
         gearbox = self.gearbox
         word = Signal()
         packed = self.section.kind != SectionKind.PROGRAM
-        more = self.feed_left != 0
+        more = ~self.feed_over
         m.d.comb += [
             gearbox.beats.payload.eq(self.beats.payload.data),
             gearbox.beats.valid.eq(self.beats.valid & packed & more),
@@ -155,23 +175,24 @@ class Loader(wiring.Component):
             word.eq(Mux(packed, gearbox.words.valid, self.beat)),
         ]
         with m.If(self.beat):
-            m.d.sync += self.feed_left.eq(self.feed_left - 1)
+            m.d.sync += [self.feed_left.eq(self.feed_left - 1), self.feed_over.eq(self.feed_left == 1)]
         with m.If(word):
             m.d.sync += [
                 self.words_left.eq(self.words_left - 1),
+                self.last_word.eq(self.words_left == 2),
                 self.word_address.eq(self.word_address + 1),
             ]
-            with m.If(self.words_left == 1):
+            with m.If(self.last_word):
                 m.d.comb += gearbox.clear.eq(1)  # the rest of the last beat is padding
                 m.next = "HEADER"
 
     def _memories(self, m: Module, active: Value) -> None:
         config, section, word = self.config, self.section, self.gearbox.words
-        branch, pe = Signal(range(config.branches)), Signal(5)
+        branch, pe = Signal(range(config.branches), reset_less=True), Signal(5, reset_less=True)
         for index in range(config.branches):
-            first = index * config.pes_per_branch
+            first = config.first_pe(index)
             with m.If(section.index >= first):
-                m.d.comb += [branch.eq(index), pe.eq(section.index - first)]
+                m.d.sync += [branch.eq(index), pe.eq(section.index - first)]
         target = Signal(data.StructLayout({"stream": config.branches, "table": config.branches}))
         with m.If(active & word.valid):
             with m.If(section.kind == SectionKind.STREAM):

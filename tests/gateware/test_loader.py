@@ -12,6 +12,8 @@ from espalier_hw.gearbox import Gearbox, words_of_beats
 from espalier_hw.loader import Loader
 
 CONFIG = load_config("tiny")
+# (branch, PE) by the number of the PE; the branches of `tiny` differ in size.
+PE_PLACES = [(b, pe) for b in range(CONFIG.branches) for pe in range(CONFIG.branch_pes(b))]
 
 
 def section(kind, index, address, words, packed):
@@ -102,7 +104,7 @@ def test_image(stall):
         else:
             words = [rng.getrandbits(72) for _ in range(count)]
             index = rng.randrange(CONFIG.pes if kind == SectionKind.STREAM else CONFIG.branches)
-            place = divmod(index, CONFIG.pes_per_branch) if kind == SectionKind.STREAM else (index,)
+            place = PE_PLACES[index] if kind == SectionKind.STREAM else (index,)
             expected += [(kind.name.lower(), *place, address + n, word) for n, word in enumerate(words)]
         beats += section(kind, index, address, words, kind != SectionKind.PROGRAM)
     beats += section(SectionKind.PROGRAM, 0, 0, [], False)  # an empty section is no error
