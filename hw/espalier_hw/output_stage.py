@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -26,24 +26,29 @@ from espalier_hw.table_walker import AHEAD, TableWalker
 
 
 class OutputStage(wiring.Component):
-    """Walks the requantisation table, drains PEs or pool unit, requantises and writes tile words.
+    """Walks the requantisation table, drains PEs, requantises and writes tile words.
 
-    go: pulse, `layer` valid since the cycle before. finished: pulse, the layer's last word has been
+    pes, dsp_pairs: PEs of the branch, and lane pairs of each that are in DSP slices. restart: pulse before
+    the first layer, together with that of the PEs. go: pulse, `layer` and `branch` valid since the cycle
+    before, until `busy` falls. busy: level, from the cycle after `go` until the layer's last word has been
     accepted. Sums come through `drain.source_ports`. residual_*, write: as in `branch_signature`.
     output_wait: event.
     """
 
-    def __init__(self, config: HardwareConfig, primitives: str = "behavioural") -> None:
+    def __init__(
+        self, config: HardwareConfig, pes: int, dsp_pairs: int, primitives: str = "behavioural"
+    ) -> None:
         self.config = config
-        self._primitives = primitives
+        self._pes, self._dsp_pairs, self._primitives = pes, dsp_pairs, primitives
         super().__init__(
             {
+                "restart": In(1),
                 "go": In(1),
                 "layer": In(LAYER),
                 "branch": In(BRANCH_LAYER),
                 "table_write": In(memory_write(14, TABLE_WORD_BITS)),
-                "finished": Out(1),
-                **source_ports(config),
+                "busy": Out(1),
+                **source_ports(config, pes),
                 "residual_request": Out(stream.Signature(TILE_ADDRESS)),
                 "residual_valid": In(1),
                 "residual_data": In(tile_bits(config)),
@@ -57,8 +62,8 @@ class OutputStage(wiring.Component):
         m = Module()
         config = self.config
         m.submodules.table = table = TableWalker(config)
-        m.submodules.drain = drain = Drain(config, self._primitives)
-        m.submodules.requantiser = requantiser = Requantiser(config)
+        m.submodules.drain = drain = Drain(config, self._pes, self._primitives)
+        m.submodules.requantiser = requantiser = Requantiser(config, self._dsp_pairs)
         m.submodules.scale = scale = ResidualScale(config)
         advance = Signal()
         m.d.comb += [
@@ -66,18 +71,14 @@ class OutputStage(wiring.Component):
             table.layer.eq(self.layer),
             table.branch.eq(self.branch),
             table.take.eq(drain.take),
-            drain.go.eq(self.go),
-            drain.layer.eq(self.layer),
+            drain.restart.eq(self.restart),
             drain.available.eq(table.available),
             drain.entry.eq(table.entry),
             drain.advance.eq(advance),
             drain.set_done.eq(self.set_done),
             drain.drain_valid.eq(self.drain_valid),
             drain.drain_data.eq(self.drain_data),
-            drain.pool_valid.eq(self.pool_valid),
-            drain.pool_result.eq(self.pool_result),
             self.drain_request.eq(drain.drain_request),
-            self.pool_take.eq(drain.pool_take),
             requantiser.layer.eq(self.layer),
             requantiser.advance.eq(advance),
             requantiser.beat_valid.eq(drain.beat_valid),
@@ -128,8 +129,11 @@ class OutputStage(wiring.Component):
         config, layer = self.config, self.layer
         beat_bits = 2 * config.output_pairs * 8
         word = Signal(tile_bits(config), reset_less=True)
-        address = Signal(data.StructLayout({"tile_y": 8, "tile_x": 8, "channel": 13}), reset_less=True)
-        full, leaves, ended = Signal(), Signal(), Signal()
+        place = Signal(
+            data.StructLayout({"tile_y": 8, "tile_x": 8, "channel": 12, "final_tile": 1, "end_of_layer": 1}),
+            reset_less=True,
+        )
+        full, leaves = Signal(), Signal()
         written = requantiser.valid & advance
         m.d.comb += [
             # Depends on registers only: it enables all of the pipeline.
@@ -140,33 +144,31 @@ class OutputStage(wiring.Component):
             with m.If(written & (requantiser.slot == slot)):
                 m.d.sync += word[slot * beat_bits : (slot + 1) * beat_bits].eq(requantiser.bytes)
         with m.If(written & requantiser.final):
-            m.d.sync += [
-                full.eq(1),
-                address.tile_y.eq(requantiser.tile_y),
-                address.tile_x.eq(requantiser.tile_x),
-                address.channel.eq(requantiser.channel),
-            ]
+            m.d.sync += full.eq(1)
+            m.d.sync += [place[name].eq(getattr(requantiser, name)) for name in place.shape().members]
         with m.Elif(leaves):
             m.d.sync += full.eq(0)
-        target = self.write.payload.address
+        payload = self.write.payload
         m.d.comb += [
-            target.base.eq(layer.out_base),
-            target.pitch.eq(layer.out_pitch),
-            target.channels.eq(layer.out_channels),
+            payload.address.base.eq(layer.out_base),
+            payload.address.pitch.eq(layer.out_pitch),
+            payload.address.channels.eq(layer.out_channels),
+            payload.marks.layer.eq(layer.layer),
+            payload.marks.ordered.eq(layer.ordered),
         ]
         with m.If(~self.write.valid | self.write.ready):
             m.d.sync += self.write.valid.eq(full)
         with m.If(leaves):
             m.d.sync += [
-                self.write.payload.data.eq(word),
-                target.tile_y.eq(address.tile_y),
-                target.tile_x.eq(address.tile_x),
-                target.channel.eq(address.channel),
+                payload.data.eq(word),
+                payload.address.tile_y.eq(place.tile_y),
+                payload.address.tile_x.eq(place.tile_x),
+                payload.address.channel.eq(place.channel),
+                payload.marks.final_tile.eq(place.final_tile),
+                payload.marks.last.eq(place.end_of_layer),
             ]
-        with m.If(requantiser.end_of_layer):
-            m.d.sync += ended.eq(1)
-        with m.Elif(self.finished):
-            m.d.sync += ended.eq(0)
-        waits = Cat(requantiser.busy, full, self.write.valid)
-        m.d.comb += self.finished.eq(ended & ~waits.any())
+        with m.If(self.go):
+            m.d.sync += self.busy.eq(1)
+        with m.Elif(self.write.valid & self.write.ready & payload.marks.last):
+            m.d.sync += self.busy.eq(0)
         m.d.sync += self.output_wait.eq(self.write.valid & ~self.write.ready)

@@ -23,9 +23,11 @@ from espalier_hw.carry import add_choice
 from espalier_hw.drain import beat_layout, choose_beat
 from espalier_hw.interfaces import LAYER
 from espalier_hw.lanes import is_packed
-from espalier_hw.pool import LANE_BITS
 from espalier_hw.residual import ROUNDING, TERM_BITS, saturate
+from espalier_hw.table_walker import ENTRY
 
+# Fields of an entry that go with a word to the feature memory.
+_PLACE = ("tile_y", "tile_x", "channel", "final_tile", "end_of_layer")
 _PRODUCT_BITS = ACCUMULATOR_BITS + MULTIPLIER_BITS
 
 
@@ -35,13 +37,13 @@ class Requantiser(wiring.Component):
     Stage 1 (the input's registers): packed sums; 2: lanes; 3: bias and all parts; 4, 5: times the multiplier;
     6: shifted; 7: saturated, with `terms`. Clamping and masking are behind stage 7. The bias is that of the
     first part. terms: belong to the beat in stage 6, that is five cycles of `advance` after it was at the
-    input. slot, final, bytes, tile_y, tile_x, channel: the output.
-    end_of_layer: pulse, the last beat of the layer's last entry has been added up. busy: a beat is in
-    the stages behind that.
+    input. dsp_pairs: lane pairs of a PE in DSP slices. valid, slot, final, bytes, and some fields of the
+    entry: the output.
     """
 
-    def __init__(self, config: HardwareConfig) -> None:
+    def __init__(self, config: HardwareConfig, dsp_pairs: int) -> None:
         self.config = config
+        self._dsp_pairs = dsp_pairs
         self.lanes = 2 * config.output_pairs
         beat = beat_layout(config)
         super().__init__(
@@ -55,11 +57,7 @@ class Requantiser(wiring.Component):
                 "slot": Out(range(config.output_beats)),
                 "final": Out(1),
                 "bytes": Out(self.lanes * 8),
-                "tile_y": Out(8),
-                "tile_x": Out(8),
-                "channel": Out(13),
-                "end_of_layer": Out(1),
-                "busy": Out(1),
+                **{name: Out(ENTRY[name].shape) for name in _PLACE},
             }
         )
 
@@ -69,22 +67,12 @@ class Requantiser(wiring.Component):
         entry = self.beat.entry
         arrived = self._delay(m, "arrived", self.beat_valid, 1, 2, reset_less=False)[2]
         last = self._delay(m, "last", entry.last, 1, 2)[2]
-        end = self._delay(m, "end", entry.end_of_layer, 1, 2)[2]
         index = self._delay(m, "index", self.beat.index, 1, 7)
         final = self._delay(m, "final", self.beat.final, 1, 7)
         valid = self._delay(m, "valid", arrived & last, 2, 7, reset_less=False)
-        m.d.comb += [
-            self.end_of_layer.eq(self.advance & arrived & final[2] & end),
-            self.busy.eq(Cat(valid[stage] for stage in range(3, 8)).any()),
-            self.valid.eq(valid[7]),
-            self.final.eq(final[7]),
-            self.slot.eq(self._slot(index[7])),
-            self.tile_y.eq(self._delay(m, "tile_y", entry.tile_y, 1, 7)[7]),
-            self.tile_x.eq(self._delay(m, "tile_x", entry.tile_x, 1, 7)[7]),
-            self.channel.eq(self._delay(m, "channel", entry.channel, 1, 7)[7]),
-        ]
+        m.d.comb += [self.valid.eq(valid[7]), self.final.eq(final[7]), self.slot.eq(index[7])]
+        m.d.comb += [getattr(self, name).eq(self._delay(m, name, entry[name], 1, 7)[7]) for name in _PLACE]
         lanes, carries = self._unpack(m)
-        lanes[0] = Mux(self.layer.reduce, self._add_lanes(m, index[3]), lanes[0]).as_signed()
         numbers = self._scale(m, self._add_parts(m, lanes, carries, arrived, index[2]))
         inside = self._inside(m, index[6])
         m.d.comb += self.bytes.eq(
@@ -94,10 +82,6 @@ class Requantiser(wiring.Component):
             )
         )
         return m
-
-    def _slot(self, index: Value) -> Value:
-        """Place of a beat in its word: the sum over all lanes, which comes last, belongs into lane 0."""
-        return Mux(index >= self.config.output_beats, 0, index)
 
     def _register(self, m: Module, name: str, value: Value, bits: int) -> Signal:
         """Signed pipeline register."""
@@ -129,18 +113,18 @@ class Requantiser(wiring.Component):
         carries: list[Value] = []
         for pair in range(config.output_pairs):
             packed = [
-                is_packed(config, beat * config.output_pairs + pair) for beat in range(config.output_beats)
+                is_packed(self._dsp_pairs, beat * config.output_pairs + pair)
+                for beat in range(config.output_beats)
             ]
             sums = self.beat.pairs.word_select(pair, 2 * half)
-            value = sums | self.beat.pool.word_select(pair, 2 * LANE_BITS)
             borrowed = Signal(name=f"borrowed_{pair}")
             m.d.comb += borrowed.eq(
                 sums[half - 1]
                 & choose_beat(Cat(Const(flag, 1) for flag in packed), 1, config.output_beats, self.beat.index)
             )
             for number, lane, carry in (
-                (2 * pair, value[:half], Const(0, 1)),
-                (2 * pair + 1, value[half:], borrowed),
+                (2 * pair, sums[:half], Const(0, 1)),
+                (2 * pair + 1, sums[half:], borrowed),
             ):
                 scaled = Cat(carry.replicate(DIGIT_BITS), lane).as_signed()
                 chosen = Mux(high_digit, scaled, lane.as_signed())
@@ -178,21 +162,6 @@ class Requantiser(wiring.Component):
             self._register(m, f"sum_{number}", total, ACCUMULATOR_BITS) for number, total in enumerate(totals)
         ]
 
-    def _add_lanes(self, m: Module, index: Value) -> Value:
-        """Sum of all lanes of the tile, in layers with `reduce`: complete two cycles after the last lane.
-
-        index: that of stage 3. The beats behind the tile's last one are zero.
-        """
-        pooled = [self.beat.pool.word_select(lane, LANE_BITS) for lane in range(self.lanes)]
-        quarters = [
-            self._register(m, f"quarter_{k}", _tree(pooled[k::4]), ACCUMULATOR_BITS) for k in range(4)
-        ]
-        beat = self._register(m, "beat_sum", _tree(quarters), ACCUMULATOR_BITS)
-        total = Signal(signed(ACCUMULATOR_BITS), name="lane_sum", reset_less=True)
-        with m.If(self.advance):
-            m.d.sync += total.eq(Mux(index == 0, 0, total) + beat)
-        return total
-
     def _scale(self, m: Module, sums: list[Value]) -> list[Signal]:
         """Stages 4 to 7: multiplier, shift, saturation, residual."""
         entry = self.beat.entry
@@ -217,31 +186,22 @@ class Requantiser(wiring.Component):
         return numbers
 
     def _inside(self, m: Module, index: Value) -> Signal:
-        """Find the lanes inside the map (`reduce`: lane 0 only), from the index of stage 6, for stage 7."""
-        layer, size = self.layer, self.config.tile_size
-        tile_y = self._delay(m, "mask_tile_y", self.beat.entry.tile_y, 1, 6)[6]
-        tile_x = self._delay(m, "mask_tile_x", self.beat.entry.tile_x, 1, 6)[6]
-        last_y, last_x = Signal(8), Signal(8)
-        rows, columns, row_inside, column_inside = (Signal(size) for _ in range(4))
+        """Find the lanes inside the map, from the index of stage 6, for stage 7."""
+        layer, entry, size = self.layer, self.beat.entry, self.config.tile_size
+        lowest = self._delay(m, "lowest_tile", entry.lowest_tile, 1, 6)[6]
+        rightmost = self._delay(m, "rightmost_tile", entry.rightmost_tile, 1, 6)[6]
+        rows, columns = Signal(size), Signal(size)
         tile = Signal(size * size)
         inside = Signal(self.lanes, reset_less=True)
-        m.d.sync += [
-            last_y.eq(layer.out_tiles_y - 1),
-            last_x.eq(layer.out_tiles_x - 1),
-        ]
         for place in range(size):
-            only = layer.reduce if place else Const(0, 1)
             m.d.sync += [
-                rows[place].eq((place < layer.out_rows_last) & ~only),
-                columns[place].eq((place < layer.out_columns_last) & ~only),
+                rows[place].eq(place < layer.out_rows_last),
+                columns[place].eq(place < layer.out_columns_last),
             ]
-        m.d.comb += [
-            row_inside.eq(rows | (tile_y != last_y).replicate(size)),
-            column_inside.eq(columns | (tile_x != last_x).replicate(size)),
-            tile.eq(Cat(row_inside[row].replicate(size) & column_inside for row in range(size))),
-        ]
+        row_inside, column_inside = rows | (~lowest).replicate(size), columns | (~rightmost).replicate(size)
+        m.d.comb += tile.eq(Cat(row_inside[row].replicate(size) & column_inside for row in range(size)))
         with m.If(self.advance):
-            m.d.sync += inside.eq(choose_beat(tile, self.lanes, self.config.output_beats, self._slot(index)))
+            m.d.sync += inside.eq(choose_beat(tile, self.lanes, self.config.output_beats, index))
         return inside
 
     @staticmethod
@@ -257,14 +217,6 @@ class Requantiser(wiring.Component):
         fixed = saturate(((sums + bias) * multiplier) >> MULTIPLIER_SHIFTS[shift])
         rounded = ((fixed + scaled + ROUNDING) >> FRACTION_BITS) + zero
         return np.clip(rounded, 0, 255).astype(np.uint8)
-
-
-def _tree(values: list[Value]) -> Value:
-    """Sum as a balanced tree."""
-    if len(values) == 1:
-        return values[0]
-    half = len(values) // 2
-    return _tree(values[:half]) + _tree(values[half:])
 
 
 def _clamp(number: Value) -> Value:

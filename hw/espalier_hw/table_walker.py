@@ -9,7 +9,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
-from espalier.arch.program import ACCUMULATOR_BITS, MULTIPLIER_BITS, TABLE_WORD_BITS, Opcode
+from espalier.arch.program import ACCUMULATOR_BITS, MULTIPLIER_BITS, TABLE_WORD_BITS
 from espalier_hw.interfaces import BRANCH_LAYER, LAYER, TABLE_ENTRY, TILE_ADDRESS, memory_write
 from espalier_hw.lutram_fifo import LutramFifo
 from espalier_hw.walks import TileWalk
@@ -17,13 +17,14 @@ from espalier_hw.walks import TileWalk
 # Entries, and residual tiles, that may be fetched ahead: bridges the latency of the feature memory.
 AHEAD = 16
 
-# A table entry together with the tile it is used for.
+# A table entry together with the tile it is used for. `lowest_tile`, `rightmost_tile`: the tile lies in the
+# map's last row or column of tiles. `final_tile`: it is the branch's last. `end_of_layer`: its last entry.
 ENTRY = data.StructLayout(
     {
         "multiplier": MULTIPLIER_BITS,
         "shift": 2,
         "bias": signed(ACCUMULATOR_BITS),
-        "channel": 13,
+        "channel": 12,
         "pe": 5,
         "first": 1,
         "last": 1,
@@ -31,6 +32,9 @@ ENTRY = data.StructLayout(
         "end_of_pass": 1,
         "tile_y": 8,
         "tile_x": 8,
+        "lowest_tile": 1,
+        "rightmost_tile": 1,
+        "final_tile": 1,
         "end_of_layer": 1,
     }
 )
@@ -64,25 +68,38 @@ class TableWalker(wiring.Component):
         """Build the block."""
         m = Module()
         # `read` follows the address into the memory, `next` holds an entry on its way to the buffer.
-        read = Signal(data.StructLayout({"tile_y": 8, "tile_x": 8, "channel": 13, "end": 1}), reset_less=True)
+        read = Signal(
+            data.StructLayout({"tile_y": 8, "tile_x": 8, "final_tile": 1, "end_of_layer": 1}), reset_less=True
+        )
         read_valid, read_leaves = Signal(), Signal()
         next_entry, next_valid, next_leaves = Signal(ENTRY, reset_less=True), Signal(), Signal()
         m.d.comb += read_leaves.eq(read_valid & (~next_valid | next_leaves))
         word = self._read_table(m, read, read_valid, read_leaves)
-        pool = self.layer.opcode == Opcode.POOL
+        last_y, last_x = Signal(8), Signal(8)
+        m.d.sync += [last_y.eq(self.layer.out_tiles_y - 1), last_x.eq(self.layer.out_tiles_x - 1)]
         with m.If(read_leaves | next_leaves):
             m.d.sync += next_valid.eq(read_leaves)
         with m.If(read_leaves):
-            m.d.sync += [next_entry[name].eq(word[name]) for name in ("multiplier", "shift", "bias", "pe")]
             m.d.sync += [
-                next_entry.channel.eq(Mux(pool, read.channel, word.out_channel)),
-                next_entry.first.eq(word.first | pool),
-                next_entry.last.eq(word.last | pool),
-                next_entry.high_digit.eq(word.high_digit),
-                next_entry.end_of_pass.eq(word.end_of_pass),
-                next_entry.tile_y.eq(read.tile_y),
-                next_entry.tile_x.eq(read.tile_x),
-                next_entry.end_of_layer.eq(read.end),
+                next_entry[name].eq(word[name])
+                for name in (
+                    "multiplier",
+                    "shift",
+                    "bias",
+                    "pe",
+                    "first",
+                    "last",
+                    "high_digit",
+                    "end_of_pass",
+                )
+            ]
+            m.d.sync += [
+                next_entry[name].eq(read[name]) for name in ("tile_y", "tile_x", "final_tile", "end_of_layer")
+            ]
+            m.d.sync += [
+                next_entry.channel.eq(word.out_channel),
+                next_entry.lowest_tile.eq(read.tile_y == last_y),
+                next_entry.rightmost_tile.eq(read.tile_x == last_x),
             ]
         self._buffer(m, next_entry, next_valid, next_leaves)
         return m
@@ -97,14 +114,13 @@ class TableWalker(wiring.Component):
         m.submodules.tiles = tiles = TileWalk()
         active, step, tile_end = Signal(), Signal(), Signal()
         index, last_index = Signal(14), Signal(14)
-        pool = self.layer.opcode == Opcode.POOL
-        m.d.sync += last_index.eq(Mux(pool, self.branch.channels, self.branch.table_entries) - 1)
+        m.d.sync += last_index.eq(self.branch.table_entries - 1)
         m.d.comb += [
             write_port.en.eq(self.table_write.enable),
             write_port.addr.eq(self.table_write.address),
             write_port.data.eq(self.table_write.data),
             read_port.en.eq(step),
-            read_port.addr.eq(self.branch.table_base + Mux(pool, 0, index)),
+            read_port.addr.eq(self.branch.table_base + index),
             tiles.layer.eq(self.layer),
             tiles.branch.eq(self.branch),
             tiles.load.eq(self.go),
@@ -122,8 +138,8 @@ class TableWalker(wiring.Component):
             m.d.sync += [
                 read.tile_y.eq(tiles.tile_y),
                 read.tile_x.eq(tiles.tile_x),
-                read.channel.eq(self.branch.channel0 + index),
-                read.end.eq(tile_end & tiles.last),
+                read.final_tile.eq(tiles.last),
+                read.end_of_layer.eq(tile_end & tiles.last),
             ]
         return data.View(TABLE_ENTRY, read_port.data)
 
@@ -143,7 +159,7 @@ class TableWalker(wiring.Component):
             self.available.eq(entries.available),
             self.entry.as_value().eq(entries.read_data),
             request.payload.base.eq(layer.residual_base),
-            request.payload.pitch.eq(layer.out_pitch),
+            request.payload.pitch.eq(layer.residual_pitch),
             request.payload.channels.eq(layer.out_channels),
         ]
         m.d.sync += credits.eq(credits - (leaves & wanted) + self.residual_done)

@@ -1,4 +1,4 @@
-"""Output stage against its models: random tables, parts, residuals and tiles, random stalls on all sides."""
+"""Output stage against its models: layers back to back, parts, residuals, random stalls on all sides."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from espalier.arch.feature_layout import tensor_pitch
 from espalier.arch.program import Opcode
 from espalier_hw.lanes import is_packed, pack_pair_model
 from espalier_hw.output_stage import OutputStage
-from espalier_hw.pool import LANE_BITS
 from espalier_hw.requantise import Requantiser
 from espalier_hw.residual import ResidualScale
 
 CONFIG = load_config("tiny")
-SIZE, LANES, PES = CONFIG.tile_size, CONFIG.lanes_per_pe, CONFIG.pes_per_branch
+SIZE, LANES = CONFIG.tile_size, CONFIG.lanes_per_pe
 
 
-def random_layer(rng, opcode, residual=0, reduce=0):
-    tiles_y, tiles_x = (1, 1) if reduce else (int(rng.integers(1, 4)), int(rng.integers(2, 4)))
+def random_layer(rng, number, residual):
+    tiles_y, tiles_x = int(rng.integers(1, 4)), int(rng.integers(2, 4))
+    tiles = int(rng.integers(1, tiles_y * tiles_x + 1))
     common = {
-        "opcode": opcode,
-        "residual": residual,
-        "reduce": reduce,
+        "opcode": Opcode.CONV,
+        "layer": number,
+        "ordered": int(rng.integers(0, 2)),
+        "residual": int(residual),
         "passes": int(rng.integers(1, 4)),
         "out_base": int(rng.integers(0, 500)),
         "out_tiles_y": tiles_y,
@@ -34,38 +35,43 @@ def random_layer(rng, opcode, residual=0, reduce=0):
         "out_pitch": tensor_pitch(tiles_x),
         "out_pad": int(rng.integers(0, 256)),
         "out_zero": int(rng.integers(0, 256)),
-        "out_rows_last": 1 if reduce else int(rng.integers(1, SIZE + 1)),
-        "out_columns_last": 1 if reduce else int(rng.integers(1, SIZE + 1)),
-        "step_y": 0,
-        "step_x": 1,
+        "out_rows_last": int(rng.integers(1, SIZE + 1)),
+        "out_columns_last": int(rng.integers(1, SIZE + 1)),
         "residual_base": int(rng.integers(0, 500)),
+        "residual_pitch": int(rng.integers(2, 100)),
         "residual_zero": int(rng.integers(0, 256)),
         "residual_multiplier": int(rng.integers(0, 1 << 16)),
         "residual_shift": int(rng.integers(0, 4)),
     }
-    branch = {"tile_y0": 0, "tile_x0": 0, "tiles": tiles_y * tiles_x, "table_base": int(rng.integers(0, 50))}
+    first = int(rng.integers(0, tiles_y * tiles_x - tiles + 1))
+    branch = {"tile_y0": first // tiles_x, "tile_x0": first % tiles_x, "tiles": tiles}
+    branch |= {"run": 1, "jump_y": 0, "jump_x": 1}
     return common, branch
 
 
-def random_table(rng, passes):
+def random_table(rng, passes, pes):
     """Entries of all passes; every PE is in every pass, some sums have parts, some are dropped."""
     entries = []
-    for _ in range(passes):
-        filters = [*range(PES), *rng.integers(0, PES, rng.integers(0, 4))]
+    for number in range(passes):
+        filters = [*range(pes), *rng.integers(0, pes, rng.integers(0, 4))]
         rng.shuffle(filters)
-        held = [0] * PES
-        for pe in filters:
+        held = [0] * pes
+        for place, pe in enumerate(filters):
             parts = min(int(rng.integers(1, 4)), CONFIG.accumulators - held[pe])
             held[pe] += parts
-            dropped = rng.random() < 0.15
+            final = number == passes - 1 and place == len(filters) - 1
+            dropped = rng.random() < 0.15 and not final
             bias = int(rng.integers(-(1 << 20), 1 << 20))
+            scale = {
+                "multiplier": int(rng.integers(0, 1 << 17)) >> int(rng.integers(0, 17)),
+                "shift": int(rng.integers(0, 4)),
+                "out_channel": int(rng.integers(0, 40)),
+            }
             for part in range(parts):
                 entries.append(
                     {
-                        "multiplier": int(rng.integers(0, 1 << 17)) >> int(rng.integers(0, 17)),
-                        "shift": int(rng.integers(0, 4)),
+                        **scale,
                         "bias": bias,
-                        "out_channel": int(rng.integers(0, 40)),
                         "pe": int(pe),
                         "first": int(part == 0),
                         "last": int(part == parts - 1 and not dropped),
@@ -77,60 +83,64 @@ def random_table(rng, passes):
     return entries
 
 
-def pack_lanes(lanes):
+def pack_lanes(lanes, dsp_pairs):
     """Accumulator word of one PE from its lanes."""
     word = 0
     for pair in range(CONFIG.pairs):
         low, high = int(lanes[2 * pair]), int(lanes[2 * pair + 1]) if 2 * pair + 1 < LANES else 0
-        word |= pack_pair_model(low, high, is_packed(CONFIG, pair)) << 36 * pair
+        word |= pack_pair_model(low, high, is_packed(dsp_pairs, pair)) << 36 * pair
     return word
 
 
 class Reference:
-    """Runs a layer: what the PEs hold, what residuals are asked for, what is written."""
+    """Runs layers (common, branch, entries): what PEs hold, what residuals are asked for, what is written."""
 
-    def __init__(self, rng, common, branch, entries):
-        self.common, self.residuals, self.writes = common, [], []
-        self.sums = [[] for _ in range(PES)]
-        self.set_sizes = [[] for _ in range(PES)]
-        for y, x in walk_tiles(common, branch):
-            counts = [0] * PES
-            total = np.zeros(LANES, dtype=np.int64)
-            for entry in entries:
-                lanes = rng.integers(-(1 << 17), 1 << 17, LANES) >> rng.integers(0, 12)
-                self.sums[entry["pe"]].append(pack_lanes(lanes))
-                counts[entry["pe"]] += 1
-                total = (0 if entry["first"] else total) + (lanes << 4 if entry["high_digit"] else lanes)
-                if entry["last"]:
-                    self.write(rng, y, x, entry["out_channel"], total, entry)
-                if entry["end_of_pass"]:
-                    for pe in range(PES):
-                        self.set_sizes[pe].append(counts[pe])
-                    counts = [0] * PES
+    def __init__(self, rng, layers, pes, dsp_pairs):
+        self._rng, self._dsp_pairs = rng, dsp_pairs
+        self.residuals = []
+        self.writes = [[] for _ in layers]
+        self.sums = [[] for _ in range(pes)]
+        self.set_sizes = [[] for _ in range(pes)]
+        for layer, (common, branch, entries) in enumerate(layers):
+            for y, x in walk_tiles(common, branch):
+                self._tile(layer, common, y, x, entries)
 
-    def write(self, rng, y, x, channel, total, entry):
-        common = self.common
+    def _tile(self, layer, common, y, x, entries):
+        counts = [0] * len(self.sums)
+        total = np.zeros(LANES, dtype=np.int64)
+        for entry in entries:
+            lanes = self._rng.integers(-(1 << 17), 1 << 17, LANES) >> self._rng.integers(0, 12)
+            self.sums[entry["pe"]].append(pack_lanes(lanes, self._dsp_pairs))
+            counts[entry["pe"]] += 1
+            total = (0 if entry["first"] else total) + (lanes << 4 if entry["high_digit"] else lanes)
+            if entry["last"]:
+                self._write(layer, common, y, x, total, entry)
+            if entry["end_of_pass"]:
+                for sizes, size in zip(self.set_sizes, counts, strict=True):
+                    sizes.append(size)
+                counts = [0] * len(self.sums)
+
+    def _write(self, layer, common, y, x, total, entry):
         scaled = np.zeros(LANES, dtype=np.int64)
+        place = (y, x, entry["out_channel"])
         if common["residual"]:
-            pixels = rng.integers(0, 256, LANES, dtype=np.uint8)
-            self.residuals.append(((y, x, channel), pixels))
+            pixels = self._rng.integers(0, 256, LANES, dtype=np.uint8)
+            self.residuals.append((place, pixels, common))
             scaled = ResidualScale.model(
                 pixels, common["residual_zero"], common["residual_multiplier"], common["residual_shift"]
             )
         pixels = Requantiser.model(
             total, entry["bias"], entry["multiplier"], entry["shift"], scaled, common["out_zero"]
         )
-        tile = mask_outside(pixels.reshape(SIZE, SIZE), y, x, common)
-        self.writes.append(((y, x, channel), tile))
+        self.writes[layer].append((place, mask_outside(pixels.reshape(SIZE, SIZE), y, x, common)))
 
 
 def fake_pe(dut, pe, sums, set_sizes, dice, lazy):
-    """Finishes sets after random times, answers drain requests after one to three cycles."""
+    """Finishes sets as far ahead as it has accumulators, answers requests after one to three cycles."""
 
     async def run(ctx):
         finished, drained, due = 0, 0, None
         sizes = np.cumsum(set_sizes)
-        await ctx.tick().until(dut.go)
         while True:
             ctx.set(dut.set_done[pe], 0)
             ctx.set(dut.drain_valid[pe], 0)
@@ -154,7 +164,7 @@ def fake_pe(dut, pe, sums, set_sizes, dice, lazy):
     return run
 
 
-def residual_memory(dut, residuals, common, dice, lazy):
+def residual_memory(dut, residuals, dice, lazy):
     """Answers residual requests in order, some cycles later."""
 
     async def run(ctx):
@@ -172,11 +182,11 @@ def residual_memory(dut, residuals, common, dice, lazy):
             )
             cycle += 1
             if valid and ready:
-                address = (request.tile_y, request.tile_x, request.channel)
-                assert address == residuals[asked][0]
+                place, _, common = residuals[asked]
+                assert (request.tile_y, request.tile_x, request.channel) == place
                 assert (request.base, request.pitch, request.channels) == (
                     common["residual_base"],
-                    common["out_pitch"],
+                    common["residual_pitch"],
                     common["out_channels"],
                 )
                 asked += 1
@@ -186,114 +196,111 @@ def residual_memory(dut, residuals, common, dice, lazy):
 
 
 async def receive_writes(ctx, dut, common, writes, dice, lazy):
-    """Compare every word written; returns the cycles from the first to the last one."""
-    cycle, first = 0, None
-    for position, tile in writes:
+    """Compare every word that a layer writes; returns the cycles until each of them."""
+    cycle, times = 0, []
+    last_tile = writes[-1][0][:2] if writes else None
+    for number, (place, tile) in enumerate(writes):
         accepted = False
         while not accepted:
             ctx.set(dut.write.ready, dice.random() >= lazy)
-            _, _, valid, ready, payload = await ctx.tick().sample(
-                dut.write.valid, dut.write.ready, dut.write.payload
+            _, _, valid, ready, payload, busy = await ctx.tick().sample(
+                dut.write.valid, dut.write.ready, dut.write.payload, dut.busy
             )
+            assert busy
             accepted = valid and ready
             cycle += 1
-        first = cycle if first is None else first
-        address = payload.address
-        assert (address.tile_y, address.tile_x, address.channel) == position
+        times.append(cycle)
+        address, marks = payload.address, payload.marks
+        assert (address.tile_y, address.tile_x, address.channel) == place
         assert (address.base, address.pitch, address.channels) == (
             common["out_base"],
             common["out_pitch"],
-            40,
+            common["out_channels"],
         )
+        assert (marks.layer, marks.ordered) == (common["layer"], common["ordered"])
+        assert marks.final_tile == (place[:2] == last_tile)
+        assert marks.last == (number == len(writes) - 1)
         np.testing.assert_array_equal(to_bytes(payload.data, (SIZE, SIZE)), tile)
     ctx.set(dut.write.ready, 0)
-    return cycle - first
+    return times
 
 
-def run_layer(rng, common, branch, entries, lazy, seed=1):
-    """Simulate one layer twice in a row; returns the cycles between first and last word."""
-    branch["table_entries"] = len(entries)
-    reference = Reference(rng, common, branch, entries)
-    dut = OutputStage(CONFIG)
-    spans = []
+def run_layers(rng, layers, lazy, seed=1, pes=3, dsp_pairs=6, idle=0):
+    """Simulate layers one after the other; returns, for each, the cycles from go to each of its words.
+
+    idle: cycles before the first layer, in which the PEs can finish sets.
+    """
+    base = 0
+    words = []
+    for _, branch, entries in layers:
+        branch |= {"table_base": base, "table_entries": len(entries)}
+        base += len(entries)
+        words += table_words(entries)
+    reference = Reference(rng, layers, pes, dsp_pairs)
+    dut = OutputStage(CONFIG, pes, dsp_pairs)
+    times = []
 
     async def testbench(ctx):
-        await write_memory(ctx, dut.table_write, table_words(entries), branch["table_base"])
-        set_layer(ctx, dut, common, branch)
-        await ctx.tick()
-        ctx.set(dut.go, 1)
-        await ctx.tick()
-        ctx.set(dut.go, 0)
-        spans.append(await receive_writes(ctx, dut, common, reference.writes, generator(seed), lazy))
-        if not ctx.get(dut.finished):
-            await ctx.tick().until(dut.finished)
+        await write_memory(ctx, dut.table_write, words)
+        for _ in range(idle):
+            await ctx.tick()
+        for number, (common, branch, _) in enumerate(layers):
+            set_layer(ctx, dut, common, branch)
+            await ctx.tick()
+            ctx.set(dut.go, 1)
+            await ctx.tick()
+            ctx.set(dut.go, 0)
+            writes = reference.writes[number]
+            times.append(await receive_writes(ctx, dut, common, writes, generator(seed), lazy))
+            assert not ctx.get(dut.busy)
 
     background = [
         fake_pe(dut, pe, reference.sums[pe], reference.set_sizes[pe], generator(seed + 1 + pe), lazy)
-        for pe in range(PES)
+        for pe in range(pes)
     ]
-    background.append(residual_memory(dut, reference.residuals, common, generator(seed + 9), lazy))
-    simulate(dut, testbench, background=background, cycles=20_000)
-    return spans[0], len(reference.writes)
+    background.append(residual_memory(dut, reference.residuals, generator(seed + 9), lazy))
+    simulate(dut, testbench, background=background, cycles=40_000)
+    return times
 
 
-@pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("lazy", [0.0, 0.4])
-def test_random_layers(seed, lazy):
-    rng = np.random.default_rng(seed)
-    common, branch = random_layer(rng, Opcode.CONV, residual=seed % 2)
-    run_layer(rng, common, branch, random_table(rng, common["passes"]), lazy, seed)
+@pytest.mark.parametrize(("pes", "dsp_pairs"), [(3, 6), (2, 0), (1, CONFIG.pairs)])
+def test_layers_back_to_back(pes, dsp_pairs, lazy):
+    rng = np.random.default_rng(pes)
+    layers = []
+    for number in range(8):
+        common, branch = random_layer(rng, number, residual=rng.random() < 0.5)
+        layers.append((common, branch, random_table(rng, common["passes"], pes)))
+    run_layers(rng, layers, lazy, pes, pes, dsp_pairs)
 
 
-def test_one_entry_every_three_cycles():
+def plain_layer(rng, number, residual, pes=3, filters=2):
+    """Layer of three tiles, one pass and `filters` filters a PE, all of one part."""
+    common, branch = random_layer(rng, number, residual)
+    common |= {"out_tiles_y": 1, "out_tiles_x": 3, "passes": 1}
+    branch |= {"tile_y0": 0, "tile_x0": 0, "tiles": 3}
+    entries = [entry for _ in range(filters) for entry in random_table(rng, 1, pes)[:pes]]
+    for number, entry in enumerate(entries):
+        entry |= {"pe": number % pes, "first": 1, "last": 1, "end_of_pass": int(number == len(entries) - 1)}
+    return common, branch, entries
+
+
+@pytest.mark.parametrize("residual", [0, 1])
+def test_no_gaps_between_entries(residual):
     rng = np.random.default_rng(7)
-    common, branch = random_layer(rng, Opcode.CONV, residual=1)
-    entries = random_table(rng, common["passes"])
-    for entry in entries:
-        entry["first"] = entry["last"] = 1
-    span, words = run_layer(rng, common, branch, entries, lazy=0.0)
-    assert span == (words - 1) * CONFIG.output_beats
+    (times,) = run_layers(rng, [plain_layer(rng, 0, residual)], lazy=0.0)
+    assert set(np.diff(times)) == {CONFIG.output_beats}
 
 
-@pytest.mark.parametrize("reduce", [0, 1])
-@pytest.mark.parametrize("lazy", [0.0, 0.4])
-def test_pooled_channels(reduce, lazy):
-    rng, dice = np.random.default_rng(11), generator(11)
-    common, branch = random_layer(rng, Opcode.POOL, reduce=reduce)
-    branch |= {"channel0": 5, "channels": 9, "table_entries": 1}
-    entry = {"multiplier": 90_000 if reduce else 130_000, "shift": 2, "bias": -300, "first": 1, "last": 1}
-    entry["end_of_pass"] = 1
-    dut = OutputStage(CONFIG)
-    writes, results = [], []
-    for y, x in walk_tiles(common, branch):
-        for channel in range(5, 14):
-            lanes = rng.integers(0, 1 << 12, LANES)
-            results.append(sum(int(lane) << LANE_BITS * index for index, lane in enumerate(lanes)))
-            total = np.full(LANES, lanes.sum()) if reduce else lanes
-            pixels = Requantiser.model(
-                total, entry["bias"], entry["multiplier"], entry["shift"], 0 * lanes, common["out_zero"]
-            )
-            writes.append(((y, x, channel), mask_outside(pixels.reshape(SIZE, SIZE), y, x, common)))
+def test_next_layer_follows_at_once():
+    rng = np.random.default_rng(8)
+    times = run_layers(rng, [plain_layer(rng, 0, 0), plain_layer(rng, 1, 0)], lazy=0.0, idle=20)
+    # Five cycles until a PE is asked, two for its answer, nine stages and the beats of the word.
+    assert [layer[0] for layer in times] == [16 + CONFIG.output_beats] * 2
 
-    async def pool(ctx):
-        for result in results:
-            while dice.random() < lazy:
-                await ctx.tick()
-            ctx.set(dut.pool_valid, 1)
-            ctx.set(dut.pool_result, result)
-            await ctx.tick().until(dut.pool_take)
-            ctx.set(dut.pool_valid, 0)
-            ctx.set(dut.pool_result, (1 << LANES * LANE_BITS) - 1)
 
-    async def testbench(ctx):
-        await write_memory(ctx, dut.table_write, table_words([entry]), branch["table_base"])
-        set_layer(ctx, dut, common, branch)
-        await ctx.tick()
-        ctx.set(dut.go, 1)
-        await ctx.tick()
-        ctx.set(dut.go, 0)
-        await receive_writes(ctx, dut, common, writes, generator(3), lazy)
-        if not ctx.get(dut.finished):
-            await ctx.tick().until(dut.finished)
-
-    simulate(dut, testbench, background=[pool], cycles=20_000)
+def test_sets_of_one_accumulator():
+    """A PE with a single filter is ahead by as many sets as it has accumulators."""
+    rng = np.random.default_rng(9)
+    layers = [plain_layer(rng, number, 0, filters=1) for number in range(8)]
+    run_layers(rng, layers, lazy=0.0, idle=40)
