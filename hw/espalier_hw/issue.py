@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
-from espalier_hw.stream_fetch import OPERATOR
+from espalier_hw.stream_fetch import HEADER, OPERATOR
 
 
 def issue_layout(config: HardwareConfig) -> data.StructLayout:
@@ -33,11 +33,11 @@ def issue_layout(config: HardwareConfig) -> data.StructLayout:
 
 
 class Issue(wiring.Component):
-    """Walks sets, blocks and filters along with the operators and stalls them where they must wait.
+    """Walks layers, sets, blocks and filters along with the operators and stalls them where they must wait.
 
-    freed: pulse, one accumulator has been drained. issued: registered, see `issue_layout`.
-    Other ports as in `interfaces.pe_signature`; `filters` must be valid with the first operator and,
-    like `blocks`, at least 1 while sets are left.
+    layers: headers of layers with at least one set, block and filter; taken with the last operator of the
+    layer before, and `operators` must be those of the new layer from then on. freed: pulse, one accumulator
+    has been drained. issued: registered, see `issue_layout`. Other ports as in `interfaces.pe_signature`.
     """
 
     def __init__(self, config: HardwareConfig) -> None:
@@ -45,16 +45,13 @@ class Issue(wiring.Component):
         super().__init__(
             {
                 "restart": In(1),
-                "start": In(1),
-                "sets": In(19),
-                "blocks": In(13),
-                "block_words": In(5),
-                "filters": In(6),
+                "layers": In(stream.Signature(HEADER)),
                 "operators": In(stream.Signature(OPERATOR)),
                 "commit": In(1),
                 "freed": In(1),
                 "issued": Out(issue_layout(config)),
                 "release": Out(1),
+                "release_wide": Out(1),
                 "operator_issued": Out(1),
                 "null_issued": Out(1),
                 "ring_empty": Out(1),
@@ -72,8 +69,9 @@ class Issue(wiring.Component):
         self._single = Signal()
         self._issue, self._run_end = Signal(), Signal()
         self._block_end, self._set_end = Signal(), Signal()
+        self._layer = Signal(HEADER)
         active = self._set_counter(m)
-        has_block, base = self._ring_counter(m)
+        has_block, address = self._ring_counter(m)
         has_room, accumulator = self._accumulator_counter(m)
         waiting = self.operators.valid & active
         m.d.comb += [
@@ -85,8 +83,7 @@ class Issue(wiring.Component):
         ]
         self._position(m)
         m.d.sync += [
-            # Slots are smaller than a block, so that base and slot never share a bit.
-            issued.address.eq(base | operator.slot),
+            issued.address.eq(address),
             issued.tap.eq(operator.tap),
             issued.weight.eq(Mux(self._issue, operator.weight, 0)),
             issued.accumulator.eq(accumulator),
@@ -96,6 +93,7 @@ class Issue(wiring.Component):
             issued.store.eq(self._run_end),
             issued.set_end.eq(self._set_end),
             self.release.eq(self._block_end),
+            self.release_wide.eq(self._layer.wide_blocks),
             self.operator_issued.eq(self._issue & (operator.weight != 0)),
             self.null_issued.eq(self._issue & (operator.weight == 0)),
             self.ring_empty.eq(waiting & ~has_block),
@@ -104,25 +102,32 @@ class Issue(wiring.Component):
         return m
 
     def _set_counter(self, m: Module) -> Signal:
-        """Count the sets of the layer down; return a level that is high while one is left."""
-        active = Signal()
-        left = Signal.like(self.sets)
+        """Count sets, take the next layer after the last one; return a level: a layer runs."""
+        active, last = Signal(), Signal()
+        number = Signal.like(self._layer.sets, init=1)
+        layers = self.layers
+        m.d.comb += [
+            last.eq(number == self._layer.sets),
+            layers.ready.eq(~active | (self._set_end & last)),
+        ]
         with m.If(self._set_end):
-            m.d.sync += left.eq(left - 1)
-            with m.If(left == 1):
-                m.d.sync += active.eq(0)
-        with m.If(self.start):
-            m.d.sync += [left.eq(self.sets), active.eq(self.sets != 0)]
+            m.d.sync += number.eq(Mux(last, 1, number + 1))
+        with m.If(layers.ready):
+            m.d.sync += active.eq(layers.valid)
+            with m.If(layers.valid):
+                m.d.sync += self._layer.eq(layers.payload)
+        with m.If(self.restart):
+            m.d.sync += [active.eq(0), number.eq(1)]
         return active
 
     def _position(self, m: Module) -> None:
         """Filter inside the block and block inside the set, both counted from 1."""
-        filter_number = Signal.like(self.filters, init=1)
-        block = Signal.like(self.blocks, init=1)
+        filter_number = Signal.like(self._layer.filters, init=1)
+        block = Signal.like(self._layer.blocks, init=1)
         m.d.comb += [
-            self._last_filter.eq(filter_number == self.filters),
-            self._last_block.eq(block == self.blocks),
-            self._single.eq(self.filters == 1),
+            self._last_filter.eq(filter_number == self._layer.filters),
+            self._last_block.eq(block == self._layer.blocks),
+            self._single.eq(self._layer.filters == 1),
         ]
         with m.If(self._issue):
             m.d.sync += [self._new_run.eq(self.operators.payload.end_of_run), self._new_set.eq(self._set_end)]
@@ -133,25 +138,30 @@ class Issue(wiring.Component):
                 block.eq(Mux(self._last_block, 1, block + 1)),
                 self._first_block.eq(self._last_block),
             ]
-        with m.If(self.start):
+        with m.If(self.restart):
             m.d.sync += [self._new_run.eq(1), self._new_set.eq(1), self._first_block.eq(1)]
             m.d.sync += [filter_number.eq(1), block.eq(1)]
 
     def _ring_counter(self, m: Module) -> tuple[Signal, Signal]:
-        """Blocks in the ring; returns (at least one is complete, ring address of the oldest)."""
-        available = Signal(range(self._config.ring_words // 8 + 1))
-        base = Signal(self.issued.address.shape())
-        has_block = Signal()
-        m.d.comb += has_block.eq(available != 0)
+        """Blocks in the ring; returns (at least one is complete, ring address of the operator's word)."""
+        eighths = self._config.ring_words // 8
+        available = Signal(range(eighths + 1))
+        base = Signal(range(eighths))  # in units of 8 words, the smallest block
+        has_block, address = Signal(), Signal(self.issued.address.shape())
+        slot = self.operators.payload.slot
+        m.d.comb += [
+            has_block.eq(available != 0),
+            address.eq(Cat(slot[:3], (base + slot[3])[: len(base)])),
+        ]
         with m.If(self.commit & ~self._block_end):
             m.d.sync += available.eq(available + 1)
         with m.Elif(~self.commit & self._block_end):
             m.d.sync += available.eq(available - 1)
         with m.If(self._block_end):
-            m.d.sync += base.eq(base + self.block_words)
-        with m.If(self.start):
+            m.d.sync += base.eq(base + 1 + self._layer.wide_blocks)
+        with m.If(self.restart):
             m.d.sync += [available.eq(0), base.eq(0)]
-        return has_block, base
+        return has_block, address
 
     def _accumulator_counter(self, m: Module) -> tuple[Signal, Signal]:
         """Free accumulators; returns (enough for a set, index of the current filter's accumulator)."""
@@ -160,8 +170,8 @@ class Issue(wiring.Component):
         index = Signal(self.issued.accumulator.shape())
         base = Signal.like(index)
         has_room, set_start = Signal(), Signal()
-        m.d.comb += [has_room.eq(free >= self.filters), set_start.eq(self._issue & self._new_set)]
-        m.d.sync += free.eq(free + self.freed - Mux(set_start, self.filters, 0))
+        m.d.comb += [has_room.eq(free >= self._layer.filters), set_start.eq(self._issue & self._new_set)]
+        m.d.sync += free.eq(free + self.freed - Mux(set_start, self._layer.filters, 0))
         following = index + 1
         with m.If(self._run_end):
             m.d.sync += index.eq(Mux(self._last_filter & ~self._last_block, base, following))

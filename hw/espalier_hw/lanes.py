@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from amaranth.hdl import Cat, ClockSignal, Const, Instance, Module, Mux, Signal, Value, signed
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.operators import PACKED_FIELD_BITS
+from espalier_hw.carry import add_choice
 from espalier_hw.interfaces import PAIR_BITS
 
 PRIMITIVES = ("behavioural", "xilinx")
@@ -108,9 +109,9 @@ def pack_pair_model(low: int, high: int, packed: bool) -> int:
     return ((high << PACKED_FIELD_BITS) + low) & ((1 << PAIR_BITS) - 1)
 
 
-def is_packed(config: HardwareConfig, pair: int) -> bool:
-    """Whether a pair shares a DSP slice; the fabric pairs come after those."""
-    return pair < config.dsp_pairs
+def is_packed(dsp_pairs: int, pair: int) -> bool:
+    """Whether a pair shares a DSP slice; a PE has `dsp_pairs` of those, and the fabric pairs after them."""
+    return pair < dsp_pairs
 
 
 class Pair(wiring.Component):
@@ -120,7 +121,7 @@ class Pair(wiring.Component):
     own for them; all other pairs of a PE share one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, more: dict[str, wiring.Member] | None = None) -> None:
         super().__init__(
             {
                 "pixels": In(16),
@@ -131,6 +132,7 @@ class Pair(wiring.Component):
                 "clear": In(1),
                 "initial": In(PAIR_BITS),
                 "sum": Out(PAIR_BITS),
+                **(more or {}),
             }
         )
 
@@ -167,14 +169,13 @@ class PackedPair(Pair):
 
 
 class FabricPair(Pair):
-    """Two 18-bit sums side by side, without a borrow between them.
+    """Two 18-bit sums side by side, without a borrow between them, described behaviourally.
 
-    lanes: 1 if the high lane does not exist; its sum is zero then. adders: build the product from shifted
-    additions, which synthesis keeps out of DSP slices; a multiplication otherwise, which simulates faster.
+    lanes: 1 if the high lane does not exist; its sum is zero then.
     """
 
-    def __init__(self, lanes: int = 2, adders: bool = False) -> None:
-        self._lanes, self._adders = lanes, adders
+    def __init__(self, lanes: int = 2) -> None:
+        self._lanes = lanes
         super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
@@ -189,10 +190,103 @@ class FabricPair(Pair):
             m.d.comb += self.sum[field].eq(total)
             m.d.sync += [
                 pixel.eq(self.pixels[8 * lane : 8 * lane + 8]),
-                product.eq(added_product(pixel, weight) if self._adders else pixel * weight),
+                product.eq(pixel * weight),
                 total.eq(product + Mux(self.load_registered, initial[field], total)),
             ]
         return m
+
+
+# A digit as two terms, the coarse one a multiple of four: digit = coarse + fine. Both are a power of
+# two times -1, 0 or 1, that is a selection of pixel bits and an inversion.
+DIGIT_TERMS = {0: (0, 0), 1: (0, 1), 2: (0, 2), 3: (4, -1), 4: (4, 0), 5: (4, 1), 6: (4, 2), 7: (8, -1)}
+DIGIT_TERMS |= {-digit: (-coarse, -fine) for digit, (coarse, fine) in DIGIT_TERMS.items()}
+
+# Selections for a digit, each valid in the cycle in which it is used: those of the coarse term along with
+# the pixels, then those of the fine term, then the carry that completes its inversion.
+DIGIT = data.StructLayout(
+    {
+        "coarse_zero": 1,
+        "coarse_eight": 1,
+        "coarse_minus": 1,
+        "coarse_carry": 1,  # `coarse_minus` a cycle later
+        "fine_one": 1,
+        "fine_two": 1,
+        "fine_minus": 1,
+        "fine_carry": 1,  # `fine_minus` a cycle later
+    }
+)
+
+
+def digit_selections(m: Module, early_weight: Value) -> data.View[data.StructLayout]:
+    """`DIGIT` for the fabric pairs of a PE; `early_weight` is `weight` of a cycle before."""
+    digit = Signal(DIGIT, reset_less=True)
+    fine = ("fine_one", "fine_two", "fine_minus")
+    following = {name: Signal(name=f"following_{name}", reset_less=True) for name in fine}
+    m.d.sync += [
+        digit.coarse_carry.eq(digit.coarse_minus),
+        digit.fine_carry.eq(digit.fine_minus),
+        *(digit[name].eq(following[name]) for name in fine),
+    ]
+    with m.Switch(early_weight):
+        for weight, (coarse, part) in DIGIT_TERMS.items():
+            with m.Case(weight):
+                m.d.sync += [
+                    digit.coarse_zero.eq(coarse == 0),
+                    digit.coarse_eight.eq(abs(coarse) == 8),
+                    digit.coarse_minus.eq(coarse < 0),
+                    following["fine_one"].eq(abs(part) == 1),
+                    following["fine_two"].eq(abs(part) == 2),
+                    following["fine_minus"].eq(part < 0),
+                ]
+    return digit
+
+
+class AddedPair(Pair):
+    """`FabricPair` for digits of -7..7 from additions of few LUTs, which synthesis keeps out of DSP slices.
+
+    digit: see `DIGIT`; used instead of the weights.
+    """
+
+    def __init__(self, lanes: int = 2) -> None:
+        self._lanes = lanes
+        super().__init__({"digit": In(DIGIT)})
+
+    def elaborate(self, platform: Any) -> Module:
+        """Build the registers that a DSP slice has, with the coarse term beside the pixel."""
+        m = Module()
+        initial = self._initial(m)
+        for lane in range(self._lanes):
+            field = slice(lane * PACKED_FIELD_BITS, (lane + 1) * PACKED_FIELD_BITS)
+            product = self._product(m, lane)
+            total = Signal(PACKED_FIELD_BITS, name=f"total_{lane}", reset_less=True)
+            start = Mux(self.load_registered, initial[field], total)
+            m.d.sync += total.eq(add_choice(product, start, PACKED_FIELD_BITS, self.digit.fine_carry))
+            m.d.comb += self.sum[field].eq(total)
+        return m
+
+    def _product(self, m: Module, lane: int) -> Signal:
+        """Add the product; with a negative fine term it is one less, for the sum to correct."""
+        digit, pixel_in = self.digit, self.pixels[8 * lane : 8 * lane + 8]
+        pixel = Signal(8, name=f"pixel_{lane}", reset_less=True)
+        coarse = Signal(9, name=f"coarse_{lane}", reset_less=True)  # its two zeros left out
+        product = Signal(signed(12), name=f"product_{lane}", reset_less=True)
+        m.d.sync += [
+            pixel.eq(pixel_in),
+            coarse.eq(
+                Mux(digit.coarse_eight, Cat(Const(0, 1), pixel_in), pixel_in)
+                ^ digit.coarse_minus.replicate(9)
+            ),
+        ]
+        with m.If(digit.coarse_zero):
+            m.d.sync += coarse.eq(0)
+        once = Cat(pixel, Const(0, 2)) & digit.fine_one.replicate(10)
+        twice = Cat(Const(0, 1), pixel, Const(0, 1)) & digit.fine_two.replicate(10)
+        fine = (once | twice) ^ digit.fine_minus.replicate(10)
+        high = add_choice(
+            Cat(coarse, digit.coarse_carry).as_signed(), fine[2:].as_signed(), 10, digit.coarse_carry
+        )
+        m.d.sync += product.eq(Cat(fine[:2], high))
+        return product
 
 
 class DspPair(Pair):
@@ -227,20 +321,13 @@ def packed_pixels(pixels: Value) -> Value:
     return Cat(pixels[:8], Const(0, PACKED_FIELD_BITS - 8), pixels[8:16], Const(0, 1))
 
 
-def added_product(pixel: Value, weight: Value) -> Value:
-    """Multiply pixel (8 bits unsigned) by weight (4 bits signed) from three additions."""
-    terms = [Mux(weight[bit], pixel, 0) for bit in range(4)]
-    low = terms[0] + (terms[1] << 1)
-    high = terms[2] - (terms[3] << 1)
-    return low + (high << 2)
-
-
-def make_pair(config: HardwareConfig, pair: int, primitives: str) -> Pair:
-    """Lane pair number `pair` of a PE, with one of `PRIMITIVES`."""
+def make_pair(config: HardwareConfig, dsp_pairs: int, pair: int, primitives: str) -> Pair:
+    """Lane pair number `pair` of a PE with `dsp_pairs` pairs in DSP slices, with one of `PRIMITIVES`."""
     vendor = primitives == "xilinx"
-    if is_packed(config, pair):
+    if is_packed(dsp_pairs, pair):
         return DspPair() if vendor else PackedPair()
-    return FabricPair(pair_lanes(config, pair), adders=vendor)
+    lanes = pair_lanes(config, pair)
+    return AddedPair(lanes) if vendor else FabricPair(lanes)
 
 
 def pair_lanes(config: HardwareConfig, pair: int) -> int:
@@ -248,6 +335,6 @@ def pair_lanes(config: HardwareConfig, pair: int) -> int:
     return min(2, config.lanes_per_pe - 2 * pair)
 
 
-def pair_bits(config: HardwareConfig, pair: int) -> int:
+def pair_bits(config: HardwareConfig, dsp_pairs: int, pair: int) -> int:
     """Bits of a pair's sum that can be other than zero."""
-    return PAIR_BITS if is_packed(config, pair) else PACKED_FIELD_BITS * pair_lanes(config, pair)
+    return PAIR_BITS if is_packed(dsp_pairs, pair) else PACKED_FIELD_BITS * pair_lanes(config, pair)

@@ -11,7 +11,7 @@ from espalier.arch.config import HardwareConfig
 from espalier_hw.accumulators import Accumulators
 from espalier_hw.interfaces import PAIR_BITS, pe_signature
 from espalier_hw.issue import Issue, issue_layout
-from espalier_hw.lanes import PRIMITIVES, make_pair, pair_bits
+from espalier_hw.lanes import PRIMITIVES, AddedPair, digit_selections, make_pair, pair_bits
 from espalier_hw.ring import WindowRing
 from espalier_hw.stream_fetch import StreamFetch
 
@@ -21,15 +21,21 @@ class PE(wiring.Component):
 
     Stages: `Issue` decides and registers; ring read (0), row multiplexer (1), product (2), sum (3), the sum
     is in the lanes' P registers and stored (4), `set_done` (5). Nothing stalls after the decision.
-    A running block number starts at 0 with every layer; headers of layers with sets hold at least one filter.
+    Between the last operator of a layer and the first of the next are three cycles, if its words are there.
 
-    primitives: "behavioural", or "xilinx" for DSP48E2 instances with equal behaviour.
+    dsp_pairs: lane pairs in DSP slices, the others are fabric. primitives: "behavioural", or "xilinx" for
+    DSP48E2 instances and fabric lanes of few LUTs, with equal behaviour for digits of -7..7.
+
+    Raises:
+        ValueError: unknown primitives, or more DSP pairs than the tile has.
     """
 
-    def __init__(self, config: HardwareConfig, primitives: str = "behavioural") -> None:
+    def __init__(self, config: HardwareConfig, dsp_pairs: int, primitives: str = "behavioural") -> None:
         if primitives not in PRIMITIVES:
             raise ValueError(f"primitives must be one of {PRIMITIVES}, not {primitives!r}")
-        self._config, self._primitives = config, primitives
+        if not 0 <= dsp_pairs <= config.pairs:
+            raise ValueError(f"dsp_pairs must be from 0 to {config.pairs}, not {dsp_pairs}")
+        self._config, self._dsp_pairs, self._primitives = config, dsp_pairs, primitives
         super().__init__(pe_signature(config))
 
     def elaborate(self, platform: Any) -> Module:
@@ -39,8 +45,9 @@ class PE(wiring.Component):
         m.submodules.fetch = fetch = StreamFetch(config)
         m.submodules.issue = issue = Issue(config)
         m.submodules.ring = ring = WindowRing(config)
-        bits = sum(pair_bits(config, index) for index in range(config.pairs))
+        bits = sum(pair_bits(config, self._dsp_pairs, index) for index in range(config.pairs))
         m.submodules.accumulators = accumulators = Accumulators(config, bits)
+        wiring.connect(m, fetch.layers, issue.layers)
         wiring.connect(m, fetch.operators, issue.operators)
         self._connect_control(m, fetch, issue, accumulators)
         # stage[n]: the operator's flags n cycles after the ring read. They need no reset: `issued` has
@@ -70,19 +77,24 @@ class PE(wiring.Component):
         """Everything that is not on the way of pixels and sums."""
         m.d.comb += [
             fetch.restart.eq(self.restart),
-            fetch.start.eq(self.start),
             fetch.write.enable.eq(self.stream_write.enable),
             fetch.write.address.eq(self.stream_write.address),
             fetch.write.data.eq(self.stream_write.data),
-            issue.filters.eq(fetch.filters),
             issue.freed.eq(accumulators.freed),
             accumulators.restart.eq(self.restart),
             accumulators.drain_request.eq(self.drain_request),
             self.drain_valid.eq(accumulators.drain_valid),
         ]
-        for name in ("restart", "start", "sets", "blocks", "block_words", "commit"):
+        for name in ("restart", "commit"):
             m.d.comb += getattr(issue, name).eq(getattr(self, name))
-        for name in ("release", "operator_issued", "null_issued", "ring_empty", "accumulators_full"):
+        for name in (
+            "release",
+            "release_wide",
+            "operator_issued",
+            "null_issued",
+            "ring_empty",
+            "accumulators_full",
+        ):
             m.d.comb += getattr(self, name).eq(getattr(issue, name))
 
     def _connect_lanes(
@@ -90,9 +102,15 @@ class PE(wiring.Component):
     ) -> None:
         """Pair i holds lanes 2i and 2i+1; `drain_data` has PAIR_BITS bits for each pair, the memory fewer."""
         sums, drained, offset = [], [], 0
-        for index in range(self._config.pairs):
-            m.submodules[f"pair_{index}"] = pair = make_pair(self._config, index, self._primitives)
-            bits = pair_bits(self._config, index)
+        pairs = [
+            make_pair(self._config, self._dsp_pairs, index, self._primitives)
+            for index in range(self._config.pairs)
+        ]
+        if any(isinstance(pair, AddedPair) for pair in pairs):
+            digit = digit_selections(m, stage[0].weight)
+        for index, pair in enumerate(pairs):
+            m.submodules[f"pair_{index}"] = pair
+            bits = pair_bits(self._config, self._dsp_pairs, index)
             stored = slice(offset, offset + bits)
             offset += bits
             m.d.comb += [
@@ -104,6 +122,8 @@ class PE(wiring.Component):
                 pair.clear.eq(stage[2].clear),
                 pair.initial.eq(accumulators.read_data[stored]),
             ]
+            if isinstance(pair, AddedPair):
+                m.d.comb += pair.digit.eq(digit)
             sums.append(pair.sum[:bits])
             drained.append(Cat(accumulators.drain_data[stored], Const(0, PAIR_BITS - bits)))
         m.d.comb += [accumulators.write_data.eq(Cat(*sums)), self.drain_data.eq(Cat(*drained))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -13,23 +12,6 @@ from espalier.arch.fields import unpack
 from espalier.arch.operators import HEADER_FIELDS, OPERATOR_BITS, OPERATOR_FIELDS, OPERATORS_PER_WORD
 from espalier_hw.interfaces import PAIR_BITS
 from espalier_hw.lanes import is_packed, pack_pair_model
-
-
-@dataclass(frozen=True)
-class PeLayer:
-    """Work of a PE in one layer.
-
-    windows: uint8[sets, words, T+3, T], the words of each set in order, at most blocks * block_words.
-    """
-
-    blocks: int
-    block_words: int
-    windows: npt.NDArray[np.uint8]
-
-    @property
-    def sets(self) -> int:
-        """Tiles times passes; 0 for a resting PE."""
-        return len(self.windows)
 
 
 def decode_loop(words: Sequence[int]) -> list[dict[str, int]]:
@@ -42,20 +24,36 @@ def decode_loop(words: Sequence[int]) -> list[dict[str, int]]:
     ]
 
 
+def block_words(header: dict[str, int]) -> int:
+    """Window words of a whole block, from a header as a dictionary of `HEADER_FIELDS`."""
+    return 16 if header["wide_blocks"] else 8
+
+
+def decode_stream(stream: Sequence[int]) -> Iterator[tuple[dict[str, int], list[dict[str, int]]]]:
+    """Header and loop operators of every layer of 72-bit stream words, resting layers included.
+
+    Both are dictionaries of their fields. Words behind the `end` header are ignored.
+    """
+    pointer = 0
+    while not (header := unpack(HEADER_FIELDS, stream[pointer]))["end"]:
+        following = pointer + 1 + header["loop_words"]
+        yield header, decode_loop(stream[pointer + 1 : following])
+        pointer = following
+
+
 def model(
-    config: HardwareConfig, stream: Sequence[int], layers: Sequence[PeLayer]
+    config: HardwareConfig, stream: Sequence[int], windows: Sequence[npt.NDArray[np.uint8]]
 ) -> list[npt.NDArray[np.int64]]:
     """Drained lane sums of every layer, int64[sets * filters, T*T], in the order of draining.
 
-    stream: 72-bit words, the headers and loops of the layers back to back.
+    stream: 72-bit words, the headers and loops of the layers and the `end` header, one after the other.
+    windows: for each layer uint8[sets, words, T+3, T], the words of each set in order, at most as many
+    as its blocks hold; anything for resting layers.
     """
-    results, pointer = [], 0
-    for layer in layers:
-        header = unpack(HEADER_FIELDS, stream[pointer])
-        loop = decode_loop(stream[pointer + 1 : pointer + 1 + header["loop_words"]])
-        pointer += 1 + header["loop_words"]
-        results.append(_layer_sums(config, layer, header["filters"], _repeat(loop)))
-    return results
+    return [
+        _layer_sums(config, header, loop, layer)
+        for (header, loop), layer in zip(decode_stream(stream), windows, strict=True)
+    ]
 
 
 def _repeat(loop: list[dict[str, int]]) -> Iterator[dict[str, int]]:
@@ -64,30 +62,37 @@ def _repeat(loop: list[dict[str, int]]) -> Iterator[dict[str, int]]:
 
 
 def _layer_sums(
-    config: HardwareConfig, layer: PeLayer, filters: int, operators: Iterator[dict[str, int]]
+    config: HardwareConfig,
+    header: dict[str, int],
+    loop: list[dict[str, int]],
+    windows: npt.NDArray[np.uint8],
 ) -> npt.NDArray[np.int64]:
-    size = config.tile_size
-    sums = np.zeros((layer.sets, filters, size, size), dtype=np.int64)
-    for tile_set in range(layer.sets):
-        for block in range(layer.blocks):
+    size, filters = config.tile_size, header["filters"]
+    sums = np.zeros((header["sets"], filters, size, size), dtype=np.int64)
+    operators = _repeat(loop)
+    for tile_set in range(header["sets"]):
+        for block in range(header["blocks"]):
             for index in range(filters):
                 for operator in operators:
-                    word = block * layer.block_words + operator["slot"]
+                    word = block * block_words(header) + operator["slot"]
                     # A null operator may point behind the last word of a short block.
                     if operator["weight"]:
                         rows = slice(operator["tap"], operator["tap"] + size)
-                        pixels = layer.windows[tile_set, word, rows].astype(np.int64)
+                        pixels = windows[tile_set, word, rows].astype(np.int64)
                         sums[tile_set, index] += operator["weight"] * pixels
                     if operator["end_of_run"]:
                         break
-    return sums.reshape(layer.sets * filters, size * size)
+    return sums.reshape(header["sets"] * filters, size * size)
 
 
-def drain_model(config: HardwareConfig, sums: npt.NDArray[np.int64]) -> int:
-    """Return the `drain_data` word that holds the lane sums int64[T*T] of one accumulator."""
+def drain_model(config: HardwareConfig, dsp_pairs: int, sums: npt.NDArray[np.int64]) -> int:
+    """Return the `drain_data` word that holds the lane sums int64[T*T] of one accumulator.
+
+    dsp_pairs: lane pairs of the PE in DSP slices.
+    """
     lanes = [int(value) for value in sums] + [0] * (2 * config.pairs - config.lanes_per_pe)
     word = 0
     for pair in range(config.pairs):
-        field = pack_pair_model(lanes[2 * pair], lanes[2 * pair + 1], is_packed(config, pair))
+        field = pack_pair_model(lanes[2 * pair], lanes[2 * pair + 1], is_packed(dsp_pairs, pair))
         word |= field << (PAIR_BITS * pair)
     return word

@@ -1,4 +1,4 @@
-"""Reads a PE's operator stream: header, then the loop of operator words for ever, one operator a cycle."""
+"""Reads a PE's operator stream: layer headers, and the loop of a layer for ever, one operator a cycle."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ HEADER = struct(HEADER_FIELDS)
 class StreamFetch(wiring.Component):
     """Stream memory and prefetcher.
 
-    restart: pulse, the next layer's header is word 0. start: pulse, read the next header, then deliver its
-    loop again and again (also beyond the last tile: the user stops taking) until the next start.
-    filters: field of the header, valid with the first operator. operators: no gap between words or loops.
+    restart: pulse, start over with the header in word 0. layers: headers of layers with sets, read while the
+    layer before runs; nothing comes after the end of the stream. Whoever takes one gets that layer's
+    operators from then on, the first one four cycles later, its loop again and again until the next header is
+    taken. operators: no gap between words or loops; those on offer when a header is taken are dropped.
     """
 
     def __init__(self, config: HardwareConfig) -> None:
@@ -36,9 +37,8 @@ class StreamFetch(wiring.Component):
         super().__init__(
             {
                 "restart": In(1),
-                "start": In(1),
                 "write": In(memory_write(14, STREAM_WORD_BITS)),
-                "filters": Out(6),
+                "layers": Out(stream.Signature(HEADER)),
                 "operators": Out(stream.Signature(OPERATOR)),
             }
         )
@@ -59,40 +59,50 @@ class StreamFetch(wiring.Component):
         # `ahead`: the memory's output register holds a word that has not been taken yet.
         self._ahead = Signal()
         self._load = Signal()
+        self._begin = Signal()
+        m.d.comb += self._begin.eq(self.layers.valid & self.layers.ready)
         self._address_counter(m)
         self._word_register(m)
         return m
 
     def _address_counter(self, m: Module) -> None:
-        """Header, then addresses `first` to `end` - 1 in a circle; `end` is where the next header lies."""
+        """Walk a loop: addresses `first` to `end` - 1, the first time on through the headers behind it."""
         read = self._read
-        address, first, end = (Signal.like(read.addr) for _ in range(3))
-        after = Signal.like(read.addr)
+        address, after, first, end = (Signal.like(read.addr) for _ in range(4))
+        next_first, next_end = Signal.like(first), Signal.like(end)
         header = HEADER(read.data[: HEADER.size])
-        at_header, has_header, looping = Signal(), Signal(), Signal()
+        # `seeking`: headers are read until one is found; `at_header`: the memory has put out one.
+        first_time, seeking, at_header = Signal(), Signal(), Signal()
         m.d.comb += [
             read.addr.eq(address),
-            read.en.eq(at_header | (looping & ~self._ahead)),
+            read.en.eq(~self._ahead & ~at_header),
             after.eq(address + 1),
         ]
-        m.d.sync += [at_header.eq(0), has_header.eq(at_header)]
+        m.d.sync += at_header.eq(0)
         with m.If(self._load):
             m.d.sync += self._ahead.eq(0)
         with m.If(read.en):
-            m.d.sync += [self._ahead.eq(looping), address.eq(after)]
-            with m.If(looping & (after == end)):
-                m.d.sync += address.eq(first)
-        with m.If(has_header):
+            m.d.sync += [address.eq(after), self._ahead.eq(~seeking), at_header.eq(seeking)]
+            with m.If(~seeking & (after == end)):
+                m.d.sync += seeking.eq(first_time)
+                with m.If(~first_time):
+                    m.d.sync += address.eq(first)
+        with m.If(at_header):
             m.d.sync += [
-                self.filters.eq(header.filters),
-                first.eq(address),
-                end.eq(address + header.loop_words),
-                looping.eq(header.loop_words != 0),
+                self.layers.payload.eq(header),
+                next_first.eq(address),
+                next_end.eq(address + header.loop_words),
             ]
-        with m.If(self.start):
-            m.d.sync += [address.eq(end), at_header.eq(1), looping.eq(0), self._ahead.eq(0)]
+            # Layers in which this PE rests have a header and nothing else.
+            with m.If(header.end | (header.sets != 0)):
+                m.d.sync += [self.layers.valid.eq(~header.end), seeking.eq(0), first_time.eq(0)]
+                m.d.sync += address.eq(first)
+        with m.If(self._begin):
+            m.d.sync += [first.eq(next_first), end.eq(next_end), address.eq(next_first)]
+            m.d.sync += [first_time.eq(1), self.layers.valid.eq(0), self._ahead.eq(0)]
         with m.If(self.restart):
-            m.d.sync += end.eq(0)
+            m.d.sync += [address.eq(0), seeking.eq(1), at_header.eq(0)]
+            m.d.sync += [self.layers.valid.eq(0), self._ahead.eq(0)]
 
     def _word_register(self, m: Module) -> None:
         """Split words into operators; a word is fetched within the six cycles the one before it lasts."""
@@ -118,5 +128,5 @@ class StreamFetch(wiring.Component):
                 m.d.sync += [index.eq(0), word_valid.eq(0)]
         with m.If(self._load):
             m.d.sync += [word.eq(self._read.data), word_valid.eq(1)]
-        with m.If(self.start):
+        with m.If(self._begin | self.restart):
             m.d.sync += [word_valid.eq(0), index.eq(0), self.operators.valid.eq(0)]

@@ -7,24 +7,38 @@ import random
 from amaranth.sim import Simulator
 from pe_streams import word_value
 
+from espalier_hw.pe_model import block_words, decode_stream
+
 
 class Bench:
-    """Runs layers on a PE; `events` counts the PE's pulses, `drained` holds its drain words."""
+    """Runs a stream on a PE; `events` counts the PE's pulses, `drained` holds its drain words.
+
+    windows: see `pe_model.model`. write_gap, drain_gap: probability of a pause, a cycle at a time, before a
+    window word and before a drain. pauses: most cycles without a word at the beginning of a layer.
+    """
 
     def __init__(
-        self, config, pe, stream, layers, filters, seed=1, write_gap=0.3, drain_gap=0.5, inferences=1
+        self, config, pe, stream, windows, seed=1, write_gap=0.3, drain_gap=0.5, inferences=1, pauses=0
     ):
         self.config, self.pe, self.stream = config, pe, stream
-        # Each inference starts with a restart and runs all layers.
-        self.inferences, self.layers, self.filters = inferences, layers * inferences, filters * inferences
+        self.headers = [header for header, _ in decode_stream(stream)]
+        self.layers = list(zip(self.headers, windows, strict=True))
+        self.inferences, self.pauses = inferences, pauses
         self.rng = random.Random(seed)
         self.write_gap, self.drain_gap = write_gap, drain_gap
         self.drained = []
         self.issue_cycles = []
-        self.finished_layers = self.cycle = 0
+        self.release_sizes = []
+        self.cycle = 0
         self.events = dict.fromkeys(
             ("operator_issued", "null_issued", "ring_empty", "accumulators_full", "release", "set_done"), 0
         )
+        # Drain words that are due after n finished sets.
+        filters = [h["filters"] for h in self.headers * inferences for _ in range(h["sets"])]
+        self.due = [sum(filters[:count]) for count in range(len(filters) + 1)]
+
+    def _due(self):
+        return self.due[self.events["set_done"]]
 
     def run(self, cycles=100_000):
         """Simulate until all layers are drained; asserts that this happens."""
@@ -45,43 +59,31 @@ class Bench:
             ctx.set(pe.stream_write.data, word)
             await ctx.tick()
         ctx.set(pe.stream_write.enable, 0)
-        drained = 0
-        for layer, filters in zip(self.layers, self.filters, strict=True):
-            if self.finished_layers % (len(self.layers) // self.inferences) == 0:
-                ctx.set(pe.restart, 1)
-                await ctx.tick()
-                ctx.set(pe.restart, 0)
-            for name, value in (
-                ("sets", layer.sets),
-                ("blocks", layer.blocks),
-                ("block_words", layer.block_words),
-            ):
-                ctx.set(getattr(pe, name), value)
-            ctx.set(pe.start, 1)
+        for inference in range(1, self.inferences + 1):
+            ctx.set(pe.restart, 1)
             await ctx.tick()
-            ctx.set(pe.start, 0)
-            await self._write_layer(ctx, layer)
-            drained += layer.sets * filters
-            while len(self.drained) < drained:
+            ctx.set(pe.restart, 0)
+            released, base = sum(self.release_sizes), 0
+            for header, windows in self.layers:
+                for _ in range(self.rng.randint(0, self.pauses)):
+                    await ctx.tick()
+                base = await self._write_layer(ctx, block_words(header), windows, released, base)
+            while len(self.drained) < self.due[-1] * inference // self.inferences:
                 await ctx.tick()
-            for _ in range(8):
+            for _ in range(self.rng.randint(8, 40)):
                 await ctx.tick()
-            self.finished_layers += 1
 
-    async def _write_layer(self, ctx, layer):
+    async def _write_layer(self, ctx, size, windows, released, base):
+        """Write a layer; base: words that the blocks since the restart take up. Returns the new base."""
         pe, config = self.pe, self.config
-        number, released = 0, self.events["release"]
-        for words in layer.windows:
-            for first in range(0, len(words), layer.block_words):
-                block = words[first : first + layer.block_words]
-                base = number * layer.block_words
+        for words in windows:
+            for first in range(0, len(words), size):
+                block = words[first : first + size]
                 for slot, word in enumerate(block):
                     while self.rng.random() < self.write_gap:
                         await ctx.tick()
                     # The release that this waits for may have been sampled in this very cycle.
-                    while (
-                        number - (self.events["release"] - released) >= config.ring_words // layer.block_words
-                    ):
+                    while base + size - (sum(self.release_sizes) - released) > config.ring_words:
                         await ctx.tick()
                     ctx.set(pe.ring_write.enable, 1)
                     ctx.set(pe.ring_write.address, (base + slot) % config.ring_words)
@@ -90,12 +92,15 @@ class Bench:
                     await ctx.tick()
                     ctx.set(pe.ring_write.enable, 0)
                     ctx.set(pe.commit, 0)
-                number += 1
+                base += size
+        return base
 
     async def _drain(self, ctx):
         pe = self.pe
         while True:
-            while not self._due() or self.rng.random() < self.drain_gap:
+            while (
+                self.due[self.events["set_done"]] <= len(self.drained) or self.rng.random() < self.drain_gap
+            ):
                 await ctx.tick()
             ctx.set(pe.drain_request, 1)
             valid = 0
@@ -104,26 +109,20 @@ class Bench:
                 ctx.set(pe.drain_request, 0)
             self.drained.append(data)
 
-    def _due(self):
-        """Whether an accumulator of a finished set is left."""
-        done = self.events["set_done"]
-        due = 0
-        for layer, filters in zip(self.layers, self.filters, strict=True):
-            sets = min(done, layer.sets)
-            due += sets * filters
-            done -= sets
-        return due > len(self.drained)
-
     async def _monitor(self, ctx):
         pe = self.pe
         while True:
             names = list(self.events)
-            sampled = await ctx.tick().sample(pe.drain_valid, pe.drain_data, *(getattr(pe, n) for n in names))
-            _, _, valid, data, *pulses = sampled
+            sampled = await ctx.tick().sample(
+                pe.drain_valid, pe.drain_data, pe.release_wide, *(getattr(pe, n) for n in names)
+            )
+            _, _, valid, data, wide, *pulses = sampled
             assert valid or data == 0, "drain_data must be zero between drains"
             for name, pulse in zip(names, pulses, strict=True):
                 self.events[name] += pulse
+            if pulses[names.index("release")]:
+                self.release_sizes.append(16 if wide else 8)
             if pulses[0] or pulses[1]:
                 self.issue_cycles.append(self.cycle)
             self.cycle += 1
-            assert self.cycle < self.limit, f"layer {self.finished_layers} does not end: {self.events}"
+            assert self.cycle < self.limit, f"the stream does not end: {self.events}"

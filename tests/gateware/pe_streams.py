@@ -15,7 +15,8 @@ from espalier.arch.operators import (
     OPERATOR_FIELDS,
     OPERATORS_PER_WORD,
 )
-from espalier_hw.pe_model import PeLayer
+
+END = pack(HEADER_FIELDS, {"end": 1})
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,20 @@ class Shape:
     extreme: bool = False  # largest weights and pixels
 
 
+def random_stream(config, shapes, rng):
+    """Stream words of layers, the end included, and of each layer the windows uint8[sets, words, T+3, T]."""
+    stream, windows = [], []
+    for shape in shapes:
+        words, layer = random_layer(config, shape, rng)
+        stream += words
+        windows.append(layer)
+    return [*stream, END], windows
+
+
 def random_layer(config, shape, rng):
-    """One layer: its stream words (header first) and its `PeLayer`; tiles = 0 makes it rest."""
+    """One layer: its stream words (header first) and its windows; tiles = 0 makes it rest."""
     if shape.tiles == 0:
-        windows = np.zeros((0, 1, config.word_rows, config.tile_size), np.uint8)
-        return [pack(HEADER_FIELDS, {"loop_words": 0})], PeLayer(1, 8, windows)
+        return [pack(HEADER_FIELDS, {})], np.zeros((0, 1, config.word_rows, config.tile_size), np.uint8)
     operators = [op for _ in range(shape.passes) for op in _pass(shape, rng)]
     # Front padding belongs to the first run.
     padding = [_operator(0, 0, 0) for _ in range(-len(operators) % OPERATORS_PER_WORD)]
@@ -46,11 +56,17 @@ def random_layer(config, shape, rng):
     for start in range(0, len(operators), OPERATORS_PER_WORD):
         parts = operators[start : start + OPERATORS_PER_WORD]
         words.append(sum(pack(OPERATOR_FIELDS, op) << (OPERATOR_BITS * i) for i, op in enumerate(parts)))
-    header = pack(HEADER_FIELDS, {"loop_words": len(words), "filters": shape.filters})
+    fields = {
+        "loop_words": len(words),
+        "filters": shape.filters,
+        "sets": shape.tiles * shape.passes,
+        "blocks": shape.blocks,
+        "wide_blocks": int(shape.block_words == 16),
+    }
     words_per_set = (shape.blocks - 1) * shape.block_words + shape.last_words
-    size = (shape.tiles * shape.passes, words_per_set, config.word_rows, config.tile_size)
+    size = (fields["sets"], words_per_set, config.word_rows, config.tile_size)
     windows = np.full(size, 255, np.uint8) if shape.extreme else rng.integers(0, 256, size, np.uint8)
-    return [header, *words], PeLayer(shape.blocks, shape.block_words, windows)
+    return [pack(HEADER_FIELDS, fields), *words], windows
 
 
 def _operator(weight, slot, tap, end_of_run=0):
@@ -70,7 +86,7 @@ def _pass(shape, rng):
             length = int(rng.integers(shortest, max(shortest, shape.run_length) + 1))
             for position in range(length):
                 sign = int(rng.integers(2))
-                weight = int(rng.choice([-8, 7])) if shape.extreme else int(rng.integers(-8, 8))
+                weight = int(rng.choice([-7, 7])) if shape.extreme else int(rng.integers(-7, 8))
                 sign = int(weight < 0)
                 if rng.random() < 0.1 or sums[index, sign] + abs(weight) > MAX_WEIGHT_SUM:
                     weight = 0

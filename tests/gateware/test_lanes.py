@@ -8,6 +8,8 @@ import random
 import numpy as np
 import pytest
 from amaranth.hdl import Fragment, Module, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In
 from amaranth.sim import Simulator
 from dsp48e2 import Dsp48e2
 
@@ -21,30 +23,41 @@ BOUND = MAX_WEIGHT_SUM * 255
 
 
 def simulate(design, process):
-    if isinstance(design, lanes.Pair):
-        design = with_shared_registers(design)
     simulator = Simulator(design)
     simulator.add_clock(1e-8)
     simulator.add_testbench(process)
     simulator.run()
 
 
-def with_shared_registers(pair):
-    """A pair with the two registers that a PE keeps for all of its pairs."""
-    m = Module()
-    m.submodules.pair = pair
-    m.d.sync += [pair.weight_registered.eq(pair.weight), pair.load_registered.eq(pair.load)]
-    return m
+class SharedRegisters(wiring.Component):
+    """A pair with the registers that a PE keeps for all of its pairs; `weight` is a cycle early."""
+
+    def __init__(self, pair):
+        self.pair = pair
+        super().__init__({"weight": In(signed(4))})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.pair = pair = self.pair
+        m.d.sync += [
+            pair.weight.eq(self.weight),
+            pair.weight_registered.eq(pair.weight),
+            pair.load_registered.eq(pair.load),
+        ]
+        if isinstance(pair, lanes.AddedPair):
+            m.d.comb += pair.digit.eq(lanes.digit_selections(m, self.weight))
+        return m
 
 
 def drive(pair, cycles, seed):
     """Random inputs in every cycle; returns the `sum` of each."""
     rng, sums = random.Random(seed), []
+    shared = SharedRegisters(pair)
 
     async def process(ctx):
         for cycle in range(cycles):
             ctx.set(pair.pixels, rng.choice([0, 0xFF, 0xFF00, 0xFFFF, rng.getrandbits(16)]))
-            ctx.set(pair.weight, rng.choice([0, -8, 7, rng.randrange(-8, 8)]))
+            ctx.set(shared.weight, rng.choice([0, -7, 7, rng.randrange(-7, 8)]))
             # The first operator after power-up always starts a sum.
             ctx.set(pair.load, int(cycle < 4 or rng.random() < 0.2))
             ctx.set(pair.clear, int(rng.random() < 0.4))
@@ -52,8 +65,8 @@ def drive(pair, cycles, seed):
             await ctx.tick()
             sums.append(ctx.get(pair.sum))
 
-    simulate(pair, process)
-    return sums[6:]
+    simulate(shared, process)
+    return sums[7:]
 
 
 def test_dsp_slice_equals_behavioural_pair(monkeypatch):
@@ -62,49 +75,66 @@ def test_dsp_slice_equals_behavioural_pair(monkeypatch):
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_added_product_pair_equals_multiplied_pair(count):
-    assert drive(lanes.FabricPair(count, adders=True), 1000, 2) == drive(lanes.FabricPair(count), 1000, 2)
+def test_added_pair_equals_multiplied_pair(count):
+    assert drive(lanes.AddedPair(count), 3000, 2) == drive(lanes.FabricPair(count), 3000, 2)
 
 
-def test_added_product_is_the_product():
-    m = Module()
-    pixel, weight, product = Signal(8), Signal(signed(4)), Signal(signed(12))
-    m.d.comb += product.eq(lanes.added_product(pixel, weight))
-    m.d.sync += Signal().eq(0)
+def test_added_products_of_all_digits_and_pixels():
+    """Each operator starts a sum of its own, the last product counted down from another lane's pixel."""
+    pair = lanes.AddedPair()
+    shared = SharedRegisters(pair)
+    cases = [(weight, pixel) for weight in range(-7, 8) for pixel in range(256)]
+    random.Random(4).shuffle(cases)
 
     async def process(ctx):
-        for w in range(-8, 8):
-            ctx.set(weight, w)
-            for p in range(256):
-                ctx.set(pixel, p)
-                assert ctx.get(product) == w * p
+        ctx.set(pair.load, 1)
+        ctx.set(pair.clear, 1)
+        for cycle in range(len(cases) + 3):
+            if cycle < len(cases):
+                ctx.set(shared.weight, cases[cycle][0])
+            if 0 < cycle <= len(cases):
+                pixel = cases[cycle - 1][1]
+                ctx.set(pair.pixels, pixel | (255 - pixel) << 8)
+            await ctx.tick()
+            if cycle >= 3:
+                weight, pixel = cases[cycle - 3]
+                low, high = lanes.unpack_pair_model(ctx.get(pair.sum), packed=False)
+                assert (low, high) == (weight * pixel, weight * (255 - pixel))
 
-    simulate(m, process)
+    simulate(shared, process)
 
 
-@pytest.mark.parametrize("kind", ["packed", "fabric", "dsp"])
+@pytest.mark.parametrize("kind", ["packed", "fabric", "added", "dsp"])
 def test_pair_accumulates(kind, monkeypatch):
     """A run: zero, operators, then the next run from the stored sum, with an idle cycle between."""
     monkeypatch.setattr(lanes, "Instance", Dsp48e2)
-    pair = {"packed": lanes.PackedPair, "fabric": lanes.FabricPair, "dsp": lanes.DspPair}[kind]()
-    operators = [(200, 3, 7), (255, 255, -8), (9, 1, 5)]
+    kinds = {
+        "packed": lanes.PackedPair,
+        "fabric": lanes.FabricPair,
+        "added": lanes.AddedPair,
+        "dsp": lanes.DspPair,
+    }
+    pair = kinds[kind]()
+    shared = SharedRegisters(pair)
+    operators = [(200, 3, 7), (255, 255, -7), (9, 1, 5)]
 
     async def process(ctx):
         stored = 0
         for run in range(3):
-            for index in range(len(operators) + 3):
-                low, high, weight = operators[index] if index < len(operators) else (77, 88, 0)
+            for index in range(-1, len(operators) + 3):
+                low, high, _ = operators[index] if 0 <= index < len(operators) else (77, 88, 0)
                 ctx.set(pair.pixels, low | high << 8)
-                ctx.set(pair.weight, weight)
+                ctx.set(shared.weight, operators[index + 1][2] if index + 1 < len(operators) else 0)
                 ctx.set(pair.load, int(index == 1))
                 ctx.set(pair.clear, int(run == 0))
                 ctx.set(pair.initial, stored)
                 await ctx.tick()
             stored = ctx.get(pair.sum)
             expected = (run + 1) * np.array([[low * w, high * w] for low, high, w in operators]).sum(0)
-            assert list(lanes.unpack_pair_model(stored, kind != "fabric")) == list(expected)
+            packed = kind in ("packed", "dsp")
+            assert list(lanes.unpack_pair_model(stored, packed)) == list(expected)
 
-    simulate(pair, process)
+    simulate(shared, process)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -133,14 +163,20 @@ def test_unpack(packed):
 
 def test_unknown_primitives_are_refused():
     with pytest.raises(ValueError, match="primitives"):
-        PE(TINY, "other")
+        PE(TINY, 6, "other")
 
 
-def test_pairs_of_a_configuration():
+@pytest.mark.parametrize("dsp_pairs", [-1, 9])
+def test_impossible_dsp_pairs_are_refused(dsp_pairs):
+    with pytest.raises(ValueError, match="from 0 to 8"):
+        PE(TINY, dsp_pairs)
+
+
+def test_pairs_of_a_pe():
     """DSP pairs first; the last pair of an odd tile has one lane and stores one sum."""
-    config = dataclasses.replace(TINY, tile_size=5, dsp_pairs=4)
-    pairs = [lanes.make_pair(config, index, "xilinx") for index in range(config.pairs)]
+    config = dataclasses.replace(TINY, tile_size=5)
+    pairs = [lanes.make_pair(config, 4, index, "xilinx") for index in range(config.pairs)]
     for pair in pairs:
         Fragment.get(pair, None)  # Amaranth warns of blocks that are never built
-    assert [type(pair) for pair in pairs] == [lanes.DspPair] * 4 + [lanes.FabricPair] * 9
-    assert [lanes.pair_bits(config, index) for index in (0, 4, 12)] == [36, 36, 18]
+    assert [type(pair) for pair in pairs] == [lanes.DspPair] * 4 + [lanes.AddedPair] * 9
+    assert [lanes.pair_bits(config, 4, index) for index in (0, 4, 12)] == [36, 36, 18]

@@ -9,30 +9,29 @@ import numpy as np
 import pytest
 from dsp48e2 import Dsp48e2
 from pe_bench import Bench
-from pe_streams import Shape, random_layer
+from pe_streams import Shape, random_layer, random_stream
 
 from espalier.arch.config import load_config
 from espalier_hw import lanes
 from espalier_hw.pe import PE
-from espalier_hw.pe_model import drain_model, model
+from espalier_hw.pe_model import decode_stream, drain_model, model
 
 TINY = load_config("tiny")
 
 
-def run(shapes, config=TINY, seed=1, primitives="behavioural", **options):
+def run(shapes, config=TINY, seed=1, primitives="behavioural", dsp_pairs=TINY.dsp_pairs, **options):
     """Run layers on a PE, check everything that does not depend on time; returns the bench."""
-    rng = np.random.default_rng(seed)
-    stream, layers = [], []
-    for shape in shapes:
-        words, layer = random_layer(config, shape, rng)
-        stream += words
-        layers.append(layer)
-    filters = [shape.filters if shape.tiles else 0 for shape in shapes]
-    bench = Bench(config, PE(config, primitives), stream, layers, filters, seed, **options).run()
-    expected = [drain_model(config, row) for sums in model(config, stream, layers) for row in sums]
-    assert bench.drained == expected * bench.inferences
-    assert bench.events["release"] == sum(layer.sets * layer.blocks for layer in bench.layers)
-    assert bench.events["set_done"] == sum(layer.sets for layer in bench.layers)
+    stream, windows = random_stream(config, shapes, np.random.default_rng(seed))
+    pe = PE(config, dsp_pairs, primitives)
+    bench = Bench(config, pe, stream, windows, seed, **options).run()
+    sums = [row for layer in model(config, stream, windows) for row in layer]
+    assert bench.drained == [drain_model(config, dsp_pairs, row) for row in sums] * bench.inferences
+    blocks = [shape.block_words for shape in shapes for _ in range(shape.tiles * shape.passes * shape.blocks)]
+    assert bench.release_sizes == blocks * bench.inferences
+    assert bench.events["set_done"] == sum(s.tiles * s.passes for s in shapes) * bench.inferences
+    _, loops = zip(*decode_stream(stream), strict=True)
+    operators = sum(len(loop) * shape.tiles for loop, shape in zip(loops, shapes, strict=True))
+    assert len(bench.issue_cycles) == operators * bench.inferences
     return bench
 
 
@@ -58,8 +57,44 @@ def test_layers_back_to_back(write_gap, drain_gap):
     run(SIZES, seed=7, write_gap=write_gap, drain_gap=drain_gap)
 
 
-def test_every_inference_starts_at_the_first_layer():
-    run(SIZES[:4], seed=8, inferences=3)
+@pytest.mark.parametrize("pauses", [0, 60])
+def test_every_inference_starts_at_the_first_layer(pauses):
+    run(SIZES[:4], seed=8, inferences=3, pauses=pauses)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_layers(seed):
+    """Layers of any size one after the other; blocks of 16 begin anywhere in the ring and wrap around."""
+    rng = np.random.default_rng(100 + seed)
+    config = dataclasses.replace(TINY, ring_words=int(rng.choice([16, 32, 64])), accumulators=8)
+    shapes = []
+    for _ in range(int(rng.integers(4, 9))):
+        block_words = int(rng.choice([8, 16]))
+        shapes.append(
+            Shape(
+                filters=int(rng.integers(1, 9)),
+                passes=int(rng.integers(1, 4)),
+                tiles=int(rng.choice([0, 1, 1, 2, 3])),
+                blocks=int(rng.integers(1, 4)),
+                block_words=block_words,
+                last_words=int(rng.integers(1, block_words + 1)),
+                run_length=int(rng.integers(1, 8)),
+            )
+        )
+    gaps = {"write_gap": float(rng.choice([0, 0.5])), "drain_gap": float(rng.choice([0, 0.5, 0.95]))}
+    run(shapes, config, seed=seed, inferences=2, pauses=int(rng.choice([0, 30])), **gaps)
+
+
+@pytest.mark.parametrize("resting", [0, 1])
+def test_gap_between_layers(resting):
+    """With words and accumulators at hand, three cycles pass between the operators of two layers."""
+    # One block a layer, so that the ring can take the words of a layer while the layer before runs.
+    shape = Shape(filters=2, tiles=1, blocks=1, last_words=8, run_length=9, shortest=9)
+    shapes = [shape, *[Shape(tiles=0)] * resting] * 6
+    config = dataclasses.replace(TINY, ring_words=64, accumulators=32)
+    cycles = run(shapes, config, write_gap=0, drain_gap=0).issue_cycles
+    gaps = [after - before - 1 for before, after in itertools.pairwise(cycles)]
+    assert [gap for gap in gaps if gap] == [3] * 5
 
 
 def test_resting_first_and_last():
@@ -100,19 +135,19 @@ def test_largest_sums():
 def test_configurations(changes):
     """Odd tiles, whose last pair has one lane, and the ends of the ranges."""
     config = dataclasses.replace(TINY, stream_depth_words=256, **changes)
-    run([Shape(filters=4, blocks=3, last_words=2), Shape(filters=3, block_words=16)], config)
+    shapes = [Shape(filters=4, blocks=3, last_words=2), Shape(filters=3, block_words=16)]
+    run(shapes, config, dsp_pairs=config.dsp_pairs)
 
 
 def test_stream_memory_may_be_full():
-    """The last loop ends at the last address of the memory."""
+    """The end of the stream is the last word of the memory."""
     layer = Shape(filters=2, tiles=3, blocks=2, run_length=8)
     words, _ = random_layer(TINY, layer, np.random.default_rng(3))
     config = dataclasses.replace(TINY, stream_depth_words=64)
-    rest = [Shape(tiles=0)] * (64 - len(words))
-    rng = np.random.default_rng(3)
     # The resting headers take no random numbers, so that the layer is the one measured above.
-    assert sum(len(random_layer(config, shape, rng)[0]) for shape in [*rest, layer]) == 64
-    run([*rest, layer], config, seed=3)
+    rest = [Shape(tiles=0)] * (63 - len(words))
+    assert len(random_stream(config, [*rest, layer], np.random.default_rng(3))[0]) == 64
+    run([*rest, layer], config, seed=3, inferences=2)
 
 
 @pytest.mark.parametrize("filters", [1, 3])
@@ -131,7 +166,7 @@ def test_one_operator_a_cycle(filters, passes, blocks, run_length):
 def test_waits_are_counted():
     """A slow branch leaves the ring empty, a slow output stage leaves no accumulator."""
     shape = Shape(filters=4, tiles=6, blocks=1, last_words=2, run_length=5)
-    starved = run([shape], write_gap=0.95, drain_gap=0).events
+    starved = run([shape], write_gap=0.97, drain_gap=0).events
     assert starved["ring_empty"] > 100
     blocked = run([shape], write_gap=0, drain_gap=0.97).events
     assert blocked["accumulators_full"] > 100
@@ -139,11 +174,12 @@ def test_waits_are_counted():
     assert starved["null_issued"] == blocked["null_issued"] > 0
 
 
-def test_vendor_primitives(monkeypatch):
+@pytest.mark.parametrize("dsp_pairs", [0, 6, 8])
+def test_vendor_primitives(dsp_pairs, monkeypatch):
     """A whole PE on DSP slices and added products gives the same sums in the same cycles."""
     shapes = [Shape(filters=3, passes=2, blocks=3, last_words=5), Shape(filters=1), Shape(filters=8)]
-    plain = run(shapes)
+    plain = run(shapes, dsp_pairs=dsp_pairs)
     monkeypatch.setattr(lanes, "Instance", Dsp48e2)
-    vendor = run(shapes, primitives="xilinx")
+    vendor = run(shapes, dsp_pairs=dsp_pairs, primitives="xilinx")
     assert vendor.issue_cycles == plain.issue_cycles
     assert vendor.cycle == plain.cycle
