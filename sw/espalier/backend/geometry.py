@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,6 +87,39 @@ def kernel_geometry(
     for (ky, kx), (key, tap) in position.items():
         pattern_of[ky, kx], tap_of[ky, kx] = order.index(key), tap
     return Geometry(stride, patterns, pattern_of, tap_of)
+
+
+def pool_geometry(
+    kernel: tuple[int, int], stride: int, pads: tuple[int, int], tile_size: int, where: str
+) -> Geometry:
+    """Cover a max-pooling window with steps of the pool unit.
+
+    kernel: rows and columns; pads: top and left. For every group of kernel columns with the same centre tile,
+    first the windows that hold all its rows, then a column step for each of its columns.
+
+    Raises:
+        CapacityError: more patterns or larger offsets than the hardware has.
+
+    """
+    rows: dict[int, int] = {}  # taps of every window, by its first row
+    for base, tap in _row_bases([ky - pads[0] for ky in range(kernel[0])], stride, tile_size).values():
+        rows[base] = rows.get(base, 0) | 1 << tap
+    groups: dict[int, list[int]] = {}
+    for kx in range(kernel[1]):
+        tile_dx, column_offset = _split(kx - pads[1], stride, tile_size)
+        groups.setdefault(tile_dx, []).append(column_offset)
+    patterns: list[Pattern] = []
+    for tile_dx, columns in sorted(groups.items()):
+        for base in sorted(rows):
+            tile_dy, row_offset = _split(base, stride, tile_size)
+            patterns.append(Pattern(tile_dy, tile_dx, row_offset, 0, taps=rows[base], fetch=True))
+        last = patterns[-1]
+        patterns += [
+            dataclasses.replace(last, column_offset=offset, taps=0, fetch=False) for offset in columns
+        ]
+    _check([(p.tile_dy, p.tile_dx, p.row_offset, p.column_offset) for p in patterns], where)
+    nothing = np.full((1, 1), -1, np.int64)
+    return Geometry(stride, tuple(patterns), nothing, nothing)
 
 
 def global_geometry(tiles_y: int, tiles_x: int, where: str) -> Geometry:
