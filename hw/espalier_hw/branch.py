@@ -89,6 +89,8 @@ class Branch(wiring.Component):
         m.d.comb += [
             writer.restart.eq(restart),
             output.restart.eq(restart),
+            output.offer.eq(self.offer & (self.branch.tiles != 0)),
+            output.offered.eq(self.layer),
             self.windows_past.eq(~stages["walker"].pending),
             self.outputs_wait.eq(stages["output"].wait),
             self.pending.eq(_any(stage.pending for stage in stages.values())),

@@ -29,10 +29,11 @@ class OutputStage(wiring.Component):
     """Walks the requantisation table, drains PEs, requantises and writes tile words.
 
     pes, dsp_pairs: PEs of the branch, and lane pairs of each that are in DSP slices. restart: pulse before
-    the first layer, together with that of the PEs. go: pulse, `layer` and `branch` valid since the cycle
-    before, until `busy` falls. busy: level, from the cycle after `go` until the layer's last word has been
-    accepted. Sums come through `drain.source_ports`. residual_*, write: as in `branch_signature`.
-    output_wait: event.
+    the first layer, together with that of the PEs. offer: pulse, `offered` is the layer that the next `go`
+    will start (not one in which the branch has no tiles), and stays so until then. go: pulse, `layer` and
+    `branch` have been valid for a cycle, and stay so until `busy` falls. busy: level, from the cycle after
+    `go` until the layer's last word has been accepted. Sums come through `drain.source_ports`. residual_*,
+    write: as in `branch_signature`. output_wait: event.
     """
 
     def __init__(
@@ -43,6 +44,8 @@ class OutputStage(wiring.Component):
         super().__init__(
             {
                 "restart": In(1),
+                "offer": In(1),
+                "offered": In(LAYER),
                 "go": In(1),
                 "layer": In(LAYER),
                 "branch": In(BRANCH_LAYER),
@@ -84,13 +87,15 @@ class OutputStage(wiring.Component):
             requantiser.beat_valid.eq(drain.beat_valid),
             requantiser.beat.eq(drain.beat),
             requantiser.terms.eq(scale.terms),
+            scale.restart.eq(self.restart),
+            scale.offer.eq(self.offer),
+            scale.offered.eq(self.offered),
             scale.go.eq(self.go),
-            scale.layer.eq(self.layer),
             scale.advance.eq(advance),
         ]
         wiring.connect(m, wiring.flipped(self.table_write), table.table_write)
         wiring.connect(m, table.residual_request, wiring.flipped(self.residual_request))
-        self._residual(m, table, drain, scale, advance)
+        self._residual(m, table, drain, requantiser, scale, advance)
         self._collect(m, requantiser, advance)
         return m
 
@@ -99,6 +104,7 @@ class OutputStage(wiring.Component):
         m: Module,
         table: TableWalker,
         drain: Drain,
+        requantiser: Requantiser,
         scale: ResidualScale,
         advance: Signal,
     ) -> None:
@@ -112,17 +118,19 @@ class OutputStage(wiring.Component):
             tiles.write.eq(self.residual_valid),
             tiles.write_data.eq(self.residual_data),
             needed.eq(self.layer.residual & drain.next_entry.last),
-            drain.residual_there.eq(~needed | ((unclaimed != 0) & scale.ready)),
-            fetch.eq(advance & drain.beat_valid & drain.beat.entry.last & self.layer.residual),
-            tiles.read.eq(fetch & drain.beat.final),
+            drain.residual_there.eq(scale.ready & (~needed | (unclaimed != 0))),
+            fetch.eq(advance & requantiser.residual_valid & self.layer.residual),
+            tiles.read.eq(fetch & requantiser.residual_final),
             table.residual_done.eq(tiles.read),
             scale.pixels.eq(pixels),
         ]
         m.d.sync += unclaimed.eq(unclaimed + self.residual_valid - (drain.entry_starts & needed))
         with m.If(fetch):
             m.d.sync += pixels.eq(
-                choose_beat(tiles.read_data, scale.lanes * 8, config.output_beats, drain.beat.index)
+                choose_beat(tiles.read_data, scale.lanes * 8, config.output_beats, requantiser.residual_index)
             )
+        with m.If(~self.layer.residual):
+            m.d.sync += pixels.eq(0)
 
     def _collect(self, m: Module, requantiser: Requantiser, advance: Signal) -> None:
         """Put the beats of a word together, and hold it until the feature memory takes it."""

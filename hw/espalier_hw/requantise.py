@@ -36,9 +36,9 @@ class Requantiser(wiring.Component):
 
     Stage 1 (the input's registers): packed sums; 2: lanes; 3: bias and all parts; 4, 5: times the multiplier;
     6: shifted; 7: saturated, with `terms`. Clamping and masking are behind stage 7. The bias is that of the
-    first part. terms: belong to the beat in stage 6, that is five cycles of `advance` after it was at the
-    input. dsp_pairs: lane pairs of a PE in DSP slices. valid, slot, final, bytes, and some fields of the
-    entry: the output.
+    first part. terms: belong to the beat in stage 6; residual_valid, residual_index, residual_final: the beat
+    in stage 3, for which terms will be needed three cycles of `advance` later. dsp_pairs: lane pairs of a PE
+    in DSP slices. valid, slot, final, bytes, and some fields of the entry: the output.
     """
 
     def __init__(self, config: HardwareConfig, dsp_pairs: int) -> None:
@@ -53,6 +53,9 @@ class Requantiser(wiring.Component):
                 "beat_valid": In(1),
                 "beat": In(beat),
                 "terms": In(self.lanes * TERM_BITS),
+                "residual_valid": Out(1),
+                "residual_index": Out(range(config.output_beats)),
+                "residual_final": Out(1),
                 "valid": Out(1),
                 "slot": Out(range(config.output_beats)),
                 "final": Out(1),
@@ -70,6 +73,11 @@ class Requantiser(wiring.Component):
         index = self._delay(m, "index", self.beat.index, 1, 7)
         final = self._delay(m, "final", self.beat.final, 1, 7)
         valid = self._delay(m, "valid", arrived & last, 2, 7, reset_less=False)
+        m.d.comb += [
+            self.residual_valid.eq(valid[3]),
+            self.residual_index.eq(index[3]),
+            self.residual_final.eq(final[3]),
+        ]
         m.d.comb += [self.valid.eq(valid[7]), self.final.eq(final[7]), self.slot.eq(index[7])]
         m.d.comb += [getattr(self, name).eq(self._delay(m, name, entry[name], 1, 7)[7]) for name in _PLACE]
         lanes, carries = self._unpack(m)

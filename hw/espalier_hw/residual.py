@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
-from amaranth.lib import memory, wiring
+from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
@@ -23,8 +23,9 @@ from espalier_hw.interfaces import LAYER
 ROUNDING = 1 << (FRACTION_BITS - 1)
 # v + rounding + zero point of the output, both of them already shifted by FRACTION_BITS.
 TERM_BITS = FIXED_POINT_BITS + 1
-_NIBBLE = 4
-_PRODUCT_BITS = 9 + RESIDUAL_MULTIPLIER_BITS
+_PIXEL_BITS = 8
+_LAST_PIXEL = (1 << _PIXEL_BITS) - 1
+_PRODUCT_BITS = 1 + _PIXEL_BITS + RESIDUAL_MULTIPLIER_BITS
 
 
 def saturate(value: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -34,25 +35,29 @@ def saturate(value: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 class ResidualScale(wiring.Component):
-    """Pixels of one beat to the addend of the requantiser, four cycles of `advance` later.
+    """Pixels of one beat to the addend of the requantiser, two cycles of `advance` later.
 
         term = saturate(((pixel - z_res) * residual_multiplier) >> RESIDUAL_SHIFTS[i]) + 128 + 256 * z_out
 
-    with 0 in place of the saturated value in layers without residual. The multiplier is the same
-    for a whole layer: all multiples by a hexadecimal digit are tabulated in distributed RAM at its
-    start, and a pixel costs two look-ups and one addition. go: pulse, `layer` valid since the cycle
-    before. ready: the tables are filled.
+    with 0 in place of the saturated value in layers without residual, where all pixels must be 0. A layer
+    has only 256 different terms: each lane looks them up in a block RAM. Two tables take turns, so that a
+    layer's table is filled while the layer before runs.
+
+    restart: pulse before the first layer. offer: pulse, a layer will follow the current one: `offered`,
+    valid from then until the next `go`. go: pulse, that layer begins. ready: its table is filled.
     """
 
     def __init__(self, config: HardwareConfig) -> None:
         self.lanes = 2 * config.output_pairs
         super().__init__(
             {
+                "restart": In(1),
+                "offer": In(1),
+                "offered": In(LAYER),
                 "go": In(1),
-                "layer": In(LAYER),
                 "ready": Out(1),
                 "advance": In(1),
-                "pixels": In(self.lanes * 8),
+                "pixels": In(self.lanes * _PIXEL_BITS),
                 "terms": Out(self.lanes * TERM_BITS),
             }
         )
@@ -60,86 +65,132 @@ class ResidualScale(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Build the block."""
         m = Module()
-        low_table = self._table(m, "low_table", RESIDUAL_MULTIPLIER_BITS + _NIBBLE)
-        high_table = self._table(m, "high_table", _PRODUCT_BITS)
-        self._fill(m, low_table.write_port(), high_table.write_port())
-        offset = Signal(FRACTION_BITS + 9)
-        m.d.comb += offset.eq((self.layer.out_zero << FRACTION_BITS) + ROUNDING)
-        terms: list[Value] = []
-        for lane in range(self.lanes):
-            low_port, high_port = low_table.read_port(domain="comb"), high_table.read_port(domain="comb")
-            m.d.comb += [
-                low_port.addr.eq(self.pixels.word_select(2 * lane, _NIBBLE)),
-                high_port.addr.eq(self.pixels.word_select(2 * lane + 1, _NIBBLE)),
-            ]
-            terms.append(self._lane(m, lane, low_port.data, high_port.data, offset))
-        m.d.comb += self.terms.eq(Cat(terms))
-        return m
-
-    def _lane(self, m: Module, lane: int, low_data: Value, high_data: Value, offset: Signal) -> Signal:
-        """Add two multiples, shift, saturate and add the offset, one register each."""
-        low = Signal(RESIDUAL_MULTIPLIER_BITS + _NIBBLE, name=f"low_{lane}", reset_less=True)
-        high = Signal(signed(_PRODUCT_BITS), name=f"high_{lane}", reset_less=True)
-        product = Signal(signed(_PRODUCT_BITS), name=f"product_{lane}", reset_less=True)
-        shifted = Signal(signed(FIXED_POINT_BITS + 1), name=f"shifted_{lane}", reset_less=True)
-        term = Signal(signed(TERM_BITS), name=f"term_{lane}", reset_less=True)
-        sign, fits = shifted[-1], shifted[-1] == shifted[-2]
-        limit = Cat((~sign).replicate(FIXED_POINT_BITS - 1), sign)
-        limited = Mux(self.layer.residual, Mux(fits, shifted[:FIXED_POINT_BITS], limit), 0).as_signed()
-        with m.If(self.advance):
-            m.d.sync += [
-                low.eq(low_data),
-                high.eq(high_data.as_signed()),
-                product.eq(high + low),
-                shifted.eq(Array(product >> shift for shift in RESIDUAL_SHIFTS)[self.layer.residual_shift]),
-                term.eq(add_choice(offset, limited, TERM_BITS)),
-            ]
-        return term
-
-    def _table(self, m: Module, name: str, bits: int) -> memory.Memory:
-        """Memory of sixteen multiples."""
-        table = memory.Memory(shape=bits, depth=1 << _NIBBLE, init=[], attrs={"ram_style": "distributed"})
-        m.submodules[name] = table
-        return table
-
-    def _fill(self, m: Module, low_port: Any, high_port: Any) -> None:
-        """First -z_res * multiplier, bit by bit; then d * multiplier and (16 * d * multiplier - that)."""
-        layer = self.layer
-        digit = Signal(_NIBBLE)
-        low = Signal(RESIDUAL_MULTIPLIER_BITS + _NIBBLE, reset_less=True)
-        high = Signal(signed(_PRODUCT_BITS), reset_less=True)
-        zero = Signal(8, reset_less=True)
+        read_bank = Signal()
+        m.submodules.filler = filler = _TableFiller()
         m.d.comb += [
-            low_port.addr.eq(digit),
-            low_port.data.eq(low),
-            high_port.addr.eq(digit),
-            high_port.data.eq(high),
+            filler.restart.eq(self.restart),
+            filler.offer.eq(self.offer),
+            filler.offered.eq(self.offered),
+            self.ready.eq(filler.filled.bit_select(read_bank, 1)),
         ]
-        with m.FSM(init="FULL"):
-            with m.State("FULL"):
-                m.d.sync += [low.eq(0), high.eq(0), digit.eq(8), zero.eq(layer.residual_zero)]
-                m.d.comb += self.ready.eq(1)
-                with m.If(self.go & layer.residual):
-                    m.next = "ZERO"
-            with m.State("ZERO"):
-                m.d.sync += [
-                    high.eq((high << 1) - Mux(zero[7], layer.residual_multiplier, 0)),
-                    zero.eq(zero << 1),
-                    digit.eq(digit + 1),
-                ]
-                with m.If(digit == 15):
-                    m.next = "FILL"
-            with m.State("FILL"):
-                m.d.comb += [low_port.en.eq(1), high_port.en.eq(1)]
-                m.d.sync += [
-                    low.eq(low + layer.residual_multiplier),
-                    high.eq(high + (layer.residual_multiplier << _NIBBLE)),
-                    digit.eq(digit + 1),
-                ]
-                with m.If(digit == 15):
-                    m.next = "FULL"
+        with m.If(self.restart):
+            m.d.sync += read_bank.eq(0)
+        with m.Elif(self.go):
+            m.d.sync += read_bank.eq(~read_bank)
+        for lane in range(self.lanes):
+            m.submodules[f"table_{lane}"] = table = memory.Memory(
+                shape=TERM_BITS, depth=2 << _PIXEL_BITS, init=[], attrs={"ram_style": "block"}
+            )
+            write_port, read_port = table.write_port(), table.read_port()
+            term = Signal(TERM_BITS, name=f"term_{lane}", reset_less=True)
+            m.d.comb += [
+                write_port.en.eq(filler.write_enable),
+                write_port.addr.eq(filler.write_address),
+                write_port.data.eq(filler.write_data),
+                read_port.en.eq(self.advance),
+                read_port.addr.eq(Cat(self.pixels.word_select(lane, _PIXEL_BITS), read_bank)),
+                self.terms.word_select(lane, TERM_BITS).eq(term),
+            ]
+            with m.If(self.advance):
+                m.d.sync += term.eq(read_port.data)
+        return m
 
     @staticmethod
     def model(pixels: npt.NDArray[np.uint8], zero: int, multiplier: int, shift: int) -> npt.NDArray[np.int64]:
         """Saturated v of every pixel (without rounding and zero point of the output)."""
         return saturate(((pixels.astype(np.int64) - zero) * multiplier) >> RESIDUAL_SHIFTS[shift])
+
+
+class _TableFiller(wiring.Component):
+    """Computes the terms of a layer one a cycle: those of pixels from z_res down to 0, then up to 255.
+
+    In layers without residual that of pixel 0 is all. Address: pixel, then bank. filled: one bit a bank.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "restart": In(1),
+                "offer": In(1),
+                "offered": In(LAYER),
+                "filled": Out(2),
+                "write_enable": Out(1),
+                "write_address": Out(_PIXEL_BITS + 1),
+                "write_data": Out(TERM_BITS),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Count through the pixels; shift and saturation follow, a stage each."""
+        m = Module()
+        offered_bank, bank, pending, filling, down = (Signal() for _ in range(5))
+        valid = Signal(2)  # stages behind `product` that are in use
+        layer = Signal(LAYER, reset_less=True)
+        pixel = Signal(_PIXEL_BITS, reset_less=True)
+        product = Signal(signed(_PRODUCT_BITS), reset_less=True)
+        ends, turns = Signal(), Signal()
+        # One's complement of the multiplier on the way down; the carry makes it two's complement.
+        step = Cat(layer.residual_multiplier ^ down.replicate(RESIDUAL_MULTIPLIER_BITS), down).as_signed()
+        m.d.comb += [
+            turns.eq(down & (pixel == 0) & layer.residual),
+            ends.eq(Mux(down, (pixel == 0) & ~layer.residual, pixel == _LAST_PIXEL)),
+        ]
+        with m.If(filling):
+            m.d.sync += [
+                pixel.eq(pixel + Mux(down, -1, 1)),
+                product.eq(add_choice(product, step, _PRODUCT_BITS, down)),
+            ]
+            with m.If(turns):
+                m.d.sync += [down.eq(0), pixel.eq(layer.residual_zero), product.eq(0)]
+            with m.If(ends):
+                m.d.sync += filling.eq(0)
+        with m.Elif(pending & ~valid.any()):
+            m.d.sync += [
+                layer.eq(self.offered),
+                bank.eq(offered_bank),
+                pixel.eq(Mux(self.offered.residual, self.offered.residual_zero, 0)),
+                product.eq(0),
+                down.eq(1),
+                filling.eq(1),
+                pending.eq(0),
+            ]
+        m.d.sync += valid.eq(Cat(filling, valid))
+        m.d.comb += self.write_enable.eq(valid[1])
+        self._write(m, layer, pixel, bank, product, filling & ends)
+        with m.If(self.offer):
+            m.d.sync += [
+                pending.eq(1),
+                offered_bank.eq(~offered_bank),
+                self.filled.bit_select(~offered_bank, 1).eq(0),
+            ]
+        with m.If(self.restart):
+            m.d.sync += [pending.eq(0), filling.eq(0), offered_bank.eq(0)]
+        return m
+
+    def _write(
+        self,
+        m: Module,
+        layer: data.View,
+        pixel: Signal,
+        bank: Signal,
+        product: Signal,
+        last_pixel: Value,
+    ) -> None:
+        """Shift, then saturate and add the offset; `filled` rises when the last term is in the table."""
+        bits = FIXED_POINT_BITS
+        shifted = Signal(signed(bits + 1), reset_less=True)
+        offset = Signal(FRACTION_BITS + 9)
+        address, last = Signal(_PIXEL_BITS, reset_less=True), Signal(2)
+        fits, sign = shifted[-1] == shifted[-2], shifted[-1]
+        limit = Cat((~sign).replicate(bits - 1), sign)
+        limited = Mux(fits, shifted[:bits], limit).as_signed()
+        m.d.comb += offset.eq((layer.out_zero << FRACTION_BITS) + ROUNDING)
+        m.d.sync += [
+            last.eq(Cat(last_pixel, last)),
+            shifted.eq(Array(product >> shift for shift in RESIDUAL_SHIFTS)[layer.residual_shift]),
+            address.eq(pixel),
+            self.write_address.eq(Cat(address, bank)),
+            self.write_data.eq(add_choice(offset, limited, TERM_BITS)),
+        ]
+        with m.If(last[1]):
+            m.d.sync += self.filled.bit_select(bank, 1).eq(1)

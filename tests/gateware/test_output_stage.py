@@ -9,7 +9,8 @@ from stalling import generator, simulate
 
 from espalier.arch.config import load_config
 from espalier.arch.feature_layout import tensor_pitch
-from espalier.arch.program import Opcode
+from espalier.arch.fields import pack
+from espalier.arch.program import COMMON_FIELDS, Opcode
 from espalier_hw.lanes import is_packed, pack_pair_model
 from espalier_hw.output_stage import OutputStage
 from espalier_hw.requantise import Requantiser
@@ -225,6 +226,14 @@ async def receive_writes(ctx, dut, common, writes, dice, lazy):
     return times
 
 
+async def offer(ctx, dut, common):
+    """Announce the next layer."""
+    ctx.set(dut.offered.as_value(), pack(COMMON_FIELDS, common))
+    ctx.set(dut.offer, 1)
+    await ctx.tick()
+    ctx.set(dut.offer, 0)
+
+
 def run_layers(rng, layers, lazy, seed=1, pes=3, dsp_pairs=6, idle=0):
     """Simulate layers one after the other; returns, for each, the cycles from go to each of its words.
 
@@ -242,6 +251,7 @@ def run_layers(rng, layers, lazy, seed=1, pes=3, dsp_pairs=6, idle=0):
 
     async def testbench(ctx):
         await write_memory(ctx, dut.table_write, words)
+        await offer(ctx, dut, layers[0][0])
         for _ in range(idle):
             await ctx.tick()
         for number, (common, branch, _) in enumerate(layers):
@@ -250,6 +260,8 @@ def run_layers(rng, layers, lazy, seed=1, pes=3, dsp_pairs=6, idle=0):
             ctx.set(dut.go, 1)
             await ctx.tick()
             ctx.set(dut.go, 0)
+            if number + 1 < len(layers):
+                await offer(ctx, dut, layers[number + 1][0])
             writes = reference.writes[number]
             times.append(await receive_writes(ctx, dut, common, writes, generator(seed), lazy))
             assert not ctx.get(dut.busy)
@@ -295,8 +307,9 @@ def test_no_gaps_between_entries(residual):
 def test_next_layer_follows_at_once():
     rng = np.random.default_rng(8)
     times = run_layers(rng, [plain_layer(rng, 0, 0), plain_layer(rng, 1, 0)], lazy=0.0, idle=20)
-    # Five cycles until a PE is asked, two for its answer, nine stages and the beats of the word.
-    assert [layer[0] for layer in times] == [16 + CONFIG.output_beats] * 2
+    # Five cycles until a PE is asked, two for its answer, nine stages and the beats of the word; the next
+    # layer's offer takes one before the count begins.
+    assert [layer[0] for layer in times] == [15 + CONFIG.output_beats, 16 + CONFIG.output_beats]
 
 
 def test_sets_of_one_accumulator():
