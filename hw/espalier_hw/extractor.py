@@ -11,90 +11,90 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
-from espalier_hw.interfaces import window_bits, word_bits
 
-# Column offset of a word as the extractor's two multiplexers want it: by 0..3, then by 0 or 4 columns.
-# The fine shift is there twice, straight for columns 4n and 4n+1, inverted for the others: a single one would
-# be merged into a barrel shifter of two-input multiplexers, which takes half as many LUTs again.
-SELECT = data.StructLayout({"fine": 2, "inverted": 2, "coarse": 1, "stride2": 1})
+# Column offset of a word as the extractor's two multiplexers want it, see there. The fine shift is there
+# twice, straight and inverted, and neighbouring columns use different ones: a single one would be merged
+# into a barrel shifter of two-input multiplexers, which takes a third more LUTs.
+SELECT = data.StructLayout({"coarse": 2, "fine": 2, "inverted": 2})
 
 
-def select_columns(m: Module, config: HardwareConfig, column_offset: Value, stride: Value) -> data.View:
-    """Decode a pattern's column offset, combinationally."""
+def select_columns(m: Module, config: HardwareConfig, column_offset: Value, stride2: Value) -> data.View:
+    """Decode a pattern's column offset, combinationally. stride2: one bit, the stride is 2 and not 1."""
     select = Signal(SELECT)
     shift = Signal(range(2 * config.tile_size))
-    first = Mux(stride == 2, config.tile_size - 2, config.tile_size // 2)
     m.d.comb += [
-        shift.eq(column_offset + first),
-        select.fine.eq(shift),
-        select.inverted.eq(~shift),
-        select.coarse.eq(shift >> 2),
-        select.stride2.eq(stride == 2),
+        shift.eq(column_offset + Mux(stride2, config.tile_size - 2, config.tile_size // 2)),
+        select.coarse.eq(Cat(Mux(stride2, shift[0], shift[2]), stride2)),
+        select.fine.eq(Mux(stride2, shift[1:3], shift[0:2])),
+        select.inverted.eq(~Mux(stride2, shift[1:3], shift[0:2])),
     ]
     return select
 
 
 class Extractor(wiring.Component):
-    """Column x of the word = window column T-2 + column_offset + stride*x, one cycle later.
+    """Column x of the word = window column T-2 + column_offset + stride*x, of all rows, one cycle later.
 
+    rows: of window and word, all of them unless given.
     Offsets: stride 1: -(T div 2)..T-1-(T div 2); stride 2: 2-T..1. The word changes only with `enable`.
+
+    Two multiplexers of four inputs, a LUT a bit each: the first chooses even or odd columns (stride 2), or
+    all columns from one of two starts four columns apart (stride 1); the second shifts that by 0..3.
     """
 
-    def __init__(self, config: HardwareConfig) -> None:
+    def __init__(self, config: HardwareConfig, rows: int | None = None) -> None:
         self.config = config
+        self.rows = config.word_rows if rows is None else rows
         super().__init__(
             {
-                "window": In(window_bits(config)),
+                "window": In(self.rows * config.window_columns * 8),
                 "select": In(SELECT),
                 "enable": In(1),
-                "word": Out(word_bits(config)),
+                "word": Out(self.rows * config.tile_size * 8),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
         """Build the block."""
         m = Module()
-        size = self.config.tile_size
-        first = size - 2 - size // 2
-        word = Signal(word_bits(self.config), reset_less=True)
-        # All rows shift as one vector: what spills over from the next row is never selected.
-        choices = [self.window >> 8 * fine for fine in range(4)]
-        shifted = [Signal(window_bits(self.config), name=f"shifted_{half}") for half in (0, 1)]
-        m.d.comb += [
-            shifted[0].eq(Array(choices)[self.select.fine]),
-            shifted[1].eq(Array(reversed(choices))[self.select.inverted]),
+        size, rows = self.config.tile_size, self.rows
+        columns = size + 3  # of the first multiplexer: the word's, wherever the second finds them
+        start = size - 2 - size // 2
+        near = Signal(8 * columns * rows)
+        choices = [
+            self._columns(columns, start, 1),
+            self._columns(columns, start + 4, 1),
+            self._columns(columns, 0, 2),
+            self._columns(columns, 1, 2),
         ]
-        m.d.comb += self.word.eq(word)
+        m.d.comb += near.eq(Array(choices)[self.select.coarse])
+        word = Signal(len(self.word), reset_less=True)
         with m.If(self.enable):
             m.d.sync += word.eq(
-                Mux(
-                    self.select.stride2,
-                    Mux(self.select.coarse, self._columns(shifted, 4, 2), self._columns(shifted, 0, 2)),
-                    Mux(
-                        self.select.coarse,
-                        self._columns(shifted, first + 4, 1),
-                        self._columns(shifted, first, 1),
-                    ),
-                )
+                Cat(self._shift(near, row * columns + x, x) for row in range(rows) for x in range(size))
             )
+        m.d.comb += self.word.eq(word)
         return m
 
-    def _columns(self, shifted: list[Signal], start: int, stride: int) -> Value:
-        """T columns from `start` on, of all rows; zero where the window has no such column."""
+    def _columns(self, count: int, start: int, stride: int) -> Value:
+        """Every `stride`-th window column from `start` on, of all rows; zero beyond the last column."""
         columns = self.config.window_columns
-        wanted = [start + stride * x for x in range(self.config.tile_size)]
+        wanted = [start + stride * index for index in range(count)]
         return Cat(
-            shifted[column // 2 % 2].word_select(row * columns + column, 8)
-            if column < columns
-            else Const(0, 8)
-            for row in range(self.config.word_rows)
+            self.window.word_select(row * columns + column, 8) if column < columns else Const(0, 8)
+            for row in range(self.rows)
             for column in wanted
         )
+
+    def _shift(self, near: Value, first: int, x: int) -> Value:
+        """Byte `first` + 0..3 of `near`, for column x of the word."""
+        flip = (x >> 1 & 1) | (x & 1) << 1  # which bits of the shift are taken inverted
+        select = Cat((self.select.inverted if flip >> bit & 1 else self.select.fine)[bit] for bit in (0, 1))
+        return Array(near.word_select(first + (index ^ flip), 8) for index in range(4))[select]
 
     @staticmethod
     def model(
         config: HardwareConfig, window: npt.NDArray[np.uint8], column_offset: int, stride: int
     ) -> npt.NDArray[np.uint8]:
-        """Word uint8[T+3, T] of a window uint8[T+3, 3T-2]."""
+        """Word uint8[rows, T] of a window uint8[rows, 3T-2]."""
         first = config.tile_size - 2 + column_offset
         return window[:, first : first + stride * (config.tile_size - 1) + 1 : stride]

@@ -1,43 +1,63 @@
-"""Asks for the windows of a layer, in the order in which the branch uses them."""
+"""Asks for the windows of a layer, in the order in which the branch or the pool unit uses them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.hdl import Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
-from espalier.arch.program import Opcode
-from espalier_hw.interfaces import BRANCH_LAYER, LAYER, PATTERN, WINDOW_REQUEST, memory_write
+from espalier_hw.arbitration import RegisterSlice
+from espalier_hw.follow_check import FollowCheck
+from espalier_hw.interfaces import (
+    BRANCH_LAYER,
+    LAYER,
+    PATTERN,
+    PATTERN_ADDRESS_BITS,
+    PROGRESS,
+    WINDOW_REQUEST,
+    memory_write,
+)
 from espalier_hw.walks import SetWalk, TileWalk
 
 # A pattern on its way to a request: where the output tile maps to, before the pattern's own offset.
 _STEP = data.StructLayout({"pattern": PATTERN, "channel": 13, "base_y": 9, "base_x": 9})
-# The centre is known; `need` is the last tile row that must have been loaded.
-_CENTRE = data.StructLayout(
-    {"channel": 13, "row_offset": signed(4), "tile_y": signed(10), "tile_x": signed(10), "need": 8}
+# What differs between the requests of a layer.
+_PLACE = data.StructLayout(
+    {"channel": 13, "row_offset": signed(4), "tile_y": signed(10), "tile_x": signed(10)}
 )
+# `need`: the last tile of the neighbourhood that lies in the map.
+_CENTRE = data.StructLayout({"place": _PLACE, "need_y": 8, "need_x": 8})
 
 
 class WindowWalker(wiring.Component):
     """Walks tiles, passes, channels and patterns and requests a window for each pattern with `fetch`.
 
-    go: pulse, `layer` valid since the cycle before. taken: pulse, a window has left the branch's buffer
-    of `window_fifo_depth` windows. Requests are registered, up to one a cycle; a request for rows that
-    a running LOAD has not delivered (`rows_ready`) waits, and so do all after it.
+    go: pulse; `layer`, `branch` and `bank` have been valid for a cycle. busy: level, from the cycle after
+    `go` until the last request of the layer has been accepted; only then may `layer`, `branch` and
+    `bank` change. taken: pulse, a window has left the requester's buffer of `depth` windows, perhaps one of
+    an earlier layer. Requests are registered, up to one a cycle. A request waits, and so do all after it, for
+    rows that a running LOAD has not delivered (`rows_ready`), and until the writers of the layer
+    `follows_layer` have passed it (`progress`: all branches, then the pool unit): while these are at
+    work, a request comes every second cycle at most.
     """
 
-    def __init__(self, config: HardwareConfig) -> None:
+    def __init__(self, config: HardwareConfig, depth: int | None = None) -> None:
+        """`depth`: windows that may be asked for or buffered; default `window_fifo_depth`."""
         self.config = config
+        self.depth = config.window_fifo_depth if depth is None else depth
         super().__init__(
             {
                 "go": In(1),
                 "layer": In(LAYER),
                 "branch": In(BRANCH_LAYER),
-                "pattern_write": In(memory_write(6, PATTERN.size)),
+                "bank": In(1),
+                "busy": Out(1),
+                "pattern_write": In(memory_write(PATTERN_ADDRESS_BITS, PATTERN.size)),
                 "rows_ready": In(8),
+                "progress": In(PROGRESS).array(config.branches + 1),
                 "taken": In(1),
                 "request": Out(stream.Signature(WINDOW_REQUEST)),
             }
@@ -50,21 +70,26 @@ class WindowWalker(wiring.Component):
         step_valid, step_ready = Signal(), Signal()
         centre = Signal(_CENTRE, reset_less=True)
         centre_valid, centre_ready, issue = Signal(), Signal(), Signal()
-        self._walk(m, step, step_valid, step_ready)
+        active = self._walk(m, step, step_valid, step_ready)
         m.d.comb += [
             step_ready.eq(~step_valid | ~step.pattern.fetch | centre_ready),
             centre_ready.eq(~centre_valid | issue),
+            self.busy.eq(active | step_valid | centre_valid | self.request.valid),
         ]
         with m.If(centre_ready):
             m.d.sync += centre_valid.eq(step_valid & step.pattern.fetch)
             self._find_centre(m, step, centre)
-        self._issue(m, centre, centre_valid, issue)
+        allowed = self._allowed(m, centre, ~centre_ready)
+        self._issue(m, centre, centre_valid & allowed, issue)
         return m
 
-    def _walk(self, m: Module, step: data.View, step_valid: Signal, step_ready: Signal) -> None:
-        """Nested counters; each cycle in which `step_ready` is high puts the next pattern into `step`."""
+    def _walk(self, m: Module, step: data.View, step_valid: Signal, step_ready: Signal) -> Signal:
+        """Nested counters; each cycle in which `step_ready` is high puts the next pattern into `step`.
+
+        The result is high while there are patterns left.
+        """
         m.submodules.tiles = tiles = TileWalk()
-        m.submodules.set_walk = words = SetWalk()
+        m.submodules.set_walk = words = SetWalk(("tile_dy", "tile_dx", "row_offset", "fetch"))
         active, advance = Signal(), Signal()
         last_pass, pass_index = Signal(6), Signal(6)
         pass_end = Signal()
@@ -75,6 +100,7 @@ class WindowWalker(wiring.Component):
                 walk.load.eq(self.go),
             ]
         m.d.comb += [
+            words.bank.eq(self.bank),
             words.pattern_enable.eq(self.pattern_write.enable),
             words.pattern_address.eq(self.pattern_write.address),
             words.pattern_data.eq(self.pattern_write.data),
@@ -83,7 +109,7 @@ class WindowWalker(wiring.Component):
             pass_end.eq(words.set_end & (pass_index == last_pass)),
             tiles.step.eq(advance & pass_end),
         ]
-        m.d.sync += last_pass.eq(Mux(self.layer.opcode == Opcode.POOL, 0, self.layer.passes - 1))
+        m.d.sync += last_pass.eq(self.layer.passes - 1)
         with m.If(self.go):
             m.d.sync += [active.eq(1), pass_index.eq(0)]
         with m.Elif(advance & words.set_end):
@@ -98,50 +124,63 @@ class WindowWalker(wiring.Component):
                 step.base_y.eq(Mux(self.layer.stride == 2, tiles.tile_y << 1, tiles.tile_y)),
                 step.base_x.eq(Mux(self.layer.stride == 2, tiles.tile_x << 1, tiles.tile_x)),
             ]
+        return active
 
     def _find_centre(self, m: Module, step: data.View, centre: data.View) -> None:
-        """Add the pattern's offset, and find the lowest tile row of the neighbourhood inside the map."""
-        last_row = Signal(8)
-        centre_y, below = Signal(signed(10)), Signal(signed(11))
-        m.d.comb += [
-            last_row.eq(self.layer.in_tiles_y - 1),
-            centre_y.eq(step.base_y + step.pattern.tile_dy),
-            below.eq(centre_y + 1),
-        ]
+        """Add the pattern's offset, and find the last tile of the neighbourhood inside the map."""
         m.d.sync += [
-            centre.channel.eq(step.channel),
-            centre.row_offset.eq(step.pattern.row_offset),
-            centre.tile_y.eq(centre_y),
-            centre.tile_x.eq(step.base_x + step.pattern.tile_dx),
-            centre.need.eq(Mux(below < 0, 0, Mux(below > last_row, last_row, below))),
+            centre.place.channel.eq(step.channel),
+            centre.place.row_offset.eq(step.pattern.row_offset),
         ]
+        for axis, count in (("y", self.layer.in_tiles_y), ("x", self.layer.in_tiles_x)):
+            base, offset = step[f"base_{axis}"], step.pattern[f"tile_d{axis}"]
+            last = Signal(8, name=f"last_{axis}")
+            after = Signal(signed(11), name=f"after_{axis}")
+            m.d.comb += [last.eq(count - 1), after.eq(base + (offset + 1))]
+            m.d.sync += [
+                centre.place[f"tile_{axis}"].eq(base + offset),
+                centre[f"need_{axis}"].eq(Mux(after < 0, 0, Mux(after > last, last, after))),
+            ]
 
-    def _issue(self, m: Module, centre: data.View, centre_valid: Signal, issue: Signal) -> None:
-        """Put the request out once its rows are there and the branch has room for the answer."""
-        layer, request = self.layer, self.request
-        credits = Signal(range(self.config.window_fifo_depth + 1), init=self.config.window_fifo_depth)
-        rows_ready, rows_there = Signal(8), Signal()
-        m.d.sync += [rows_ready.eq(self.rows_ready), credits.eq(credits - issue + self.taken)]
+    def _allowed(self, m: Module, centre: data.View, hold: Value) -> Value:
+        """Whether the words that `centre` needs are in the memory."""
+        m.submodules.follow = follow = FollowCheck(self.config)
         m.d.comb += [
-            rows_there.eq(~layer.wait_load | (rows_ready > centre.need)),
-            issue.eq(centre_valid & rows_there & (credits != 0) & (~request.valid | request.ready)),
+            follow.layer.eq(self.layer),
+            follow.need_y.eq(centre.need_y),
+            follow.need_x.eq(centre.need_x),
+            follow.channel.eq(centre.place.channel),
+            follow.hold.eq(hold),
+        ]
+        m.d.comb += [follow.progress[i].eq(progress) for i, progress in enumerate(self.progress)]
+        rows_ready = Signal(8)
+        m.d.sync += rows_ready.eq(self.rows_ready)
+        return (~self.layer.wait_load | (rows_ready > centre.need_y)) & follow.passed
+
+    def _issue(self, m: Module, centre: data.View, allowed: Value, issue: Signal) -> None:
+        """Put the request out once it is allowed and the requester has room for the answer."""
+        m.submodules.places = places = RegisterSlice(_PLACE)
+        layer, payload = self.layer, self.request.payload
+        credits = Signal(range(self.depth + 1), init=self.depth)
+        m.d.sync += credits.eq(credits - issue + self.taken)
+        m.d.comb += [
+            issue.eq(allowed & (credits != 0) & places.input.ready),
+            places.input.valid.eq(issue),
+            places.input.payload.eq(centre.place),
+            self.request.valid.eq(places.output.valid),
+            places.output.ready.eq(self.request.ready),
         ]
         # What is the same for all windows of a layer comes straight from the descriptor.
         m.d.comb += [
-            request.payload.centre.base.eq(layer.in_base),
-            request.payload.centre.pitch.eq(layer.in_pitch),
-            request.payload.centre.channels.eq(layer.in_channels),
-            request.payload.tiles_y.eq(layer.in_tiles_y),
-            request.payload.tiles_x.eq(layer.in_tiles_x),
-            request.payload.pad.eq(layer.in_pad),
-            request.payload.stride.eq(layer.stride),
+            payload.group_mask.eq(self.branch.group_mask),
+            payload.centre.base.eq(layer.in_base),
+            payload.centre.pitch.eq(layer.in_pitch),
+            payload.centre.channels.eq(layer.in_channels),
+            payload.tiles_y.eq(layer.in_tiles_y),
+            payload.tiles_x.eq(layer.in_tiles_x),
+            payload.pad.eq(layer.in_pad),
+            payload.stride.eq(layer.stride),
+            payload.row_offset.eq(places.output.payload.row_offset),
         ]
-        with m.If(~request.valid | request.ready):
-            m.d.sync += request.valid.eq(issue)
-        with m.If(issue):
-            m.d.sync += [
-                request.payload.centre.tile_y.eq(centre.tile_y),
-                request.payload.centre.tile_x.eq(centre.tile_x),
-                request.payload.centre.channel.eq(centre.channel),
-                request.payload.row_offset.eq(centre.row_offset),
-            ]
+        for name in ("channel", "tile_y", "tile_x"):
+            m.d.comb += payload.centre[name].eq(places.output.payload[name])

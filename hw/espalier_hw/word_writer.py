@@ -1,52 +1,63 @@
-"""Turns windows into window words, for the rings of all PEs of a branch or for its pool unit."""
+"""Turns windows into window words, for the rings of all PEs of a branch."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
-from espalier.arch.program import Opcode
 from espalier_hw.extractor import SELECT, Extractor, select_columns
-from espalier_hw.interfaces import BRANCH_LAYER, LAYER, PATTERN, memory_write, window_bits, word_bits
+from espalier_hw.interfaces import (
+    BRANCH_LAYER,
+    LAYER,
+    PATTERN,
+    PATTERN_ADDRESS_BITS,
+    memory_write,
+    window_bits,
+    word_bits,
+)
 from espalier_hw.lutram_fifo import LutramFifo
 from espalier_hw.walks import SetWalk
+
+UNIT_WORDS = 8  # a block takes one or two units of the ring
 
 
 class WordWriter(wiring.Component):
     """Second walk over channels and patterns: one word a cycle, as windows and ring space allow.
 
-    go: pulse; `layer`, and `sets`, the number of walks over the channels, are valid since the cycle
-    before. window_valid/window_data: answers to the window walker's requests. taken: a window has left
-    the buffer. ring_write, commit, release: as in `pe_signature`, one release bit per PE.
-    word_valid, taps, channel_end, word_ready: a word (`ring_write.data`) for the pool unit, used instead
-    of the ring in POOL layers; `word_ready` is combinational.
-    ring_full, window_wait: events.
+    go: pulse; `layer`, `branch` and `bank` have been valid for a cycle; `sets`, the number of walks over
+    the channels, is valid. busy: level, from the cycle after `go` until the walk is over; only then may
+    these change. Words that are left go on by themselves, and the ring continues from layer to layer.
+    restart: pulse, the ring is empty and begins at address 0; nothing is at work. window_valid/window_data:
+    answers to the window walker's requests. taken: a window has left the buffer. ring_write, commit,
+    release, release_wide: as in `pe_signature`, one release bit per PE. ring_full, window_wait: events.
     """
 
-    def __init__(self, config: HardwareConfig) -> None:
-        self.config = config
+    def __init__(self, config: HardwareConfig, pes: int) -> None:
+        """`pes`: number of PEs that hear the words."""
+        self.config, self.pes = config, pes
         self.ring_bits = (config.ring_words - 1).bit_length()
         super().__init__(
             {
                 "go": In(1),
                 "layer": In(LAYER),
                 "branch": In(BRANCH_LAYER),
+                "bank": In(1),
                 "sets": In(19),
-                "pattern_write": In(memory_write(6, PATTERN.size)),
+                "busy": Out(1),
+                "restart": In(1),
+                "pattern_write": In(memory_write(PATTERN_ADDRESS_BITS, PATTERN.size)),
                 "window_valid": In(1),
                 "window_data": In(window_bits(config)),
                 "taken": Out(1),
                 "ring_write": Out(memory_write(self.ring_bits, word_bits(config))),
                 "commit": Out(1),
-                "release": In(config.pes_per_branch),
-                "word_valid": Out(1),
-                "taps": Out(4),
-                "channel_end": Out(1),
-                "word_ready": In(1),
+                "release": In(pes),
+                "release_wide": In(pes),
                 "ring_full": Out(1),
                 "window_wait": Out(1),
             }
@@ -56,116 +67,141 @@ class WordWriter(wiring.Component):
         """Build the block."""
         m = Module()
         m.submodules.windows = windows = LutramFifo(window_bits(self.config), self.config.window_fifo_depth)
-        m.submodules.extractor = extractor = Extractor(self.config)
+        # `wide`: the word's block has 16 words.
         layout = data.StructLayout(
-            {"pattern": PATTERN, "channel_end": 1, "block_start": 1, "commit": 1, "address": self.ring_bits}
+            {
+                "select": SELECT,
+                "fetch": 1,
+                "block_start": 1,
+                "wide": 1,
+                "commit": 1,
+                "address": self.ring_bits,
+            }
         )
         # Stages: `word` waits for its window and for ring space, `cut` has its window, then the outputs.
         word, word_valid, word_leaves = Signal(layout, reset_less=True), Signal(), Signal()
-        cut, cut_valid, cut_leaves = Signal(layout, reset_less=True), Signal(), Signal()
-        pool, room = Signal(), Signal()
-        m.d.sync += pool.eq(self.layer.opcode == Opcode.POOL)
-        self._walk(m, word, word_valid, word_leaves)
-
+        cut, cut_valid = Signal(layout, reset_less=True), Signal()
         window_there, may_write = Signal(), Signal()
+        self._walk(m, word, word_valid, word_leaves)
+        room = self._room(m, word.wide, word_leaves & word.block_start)
         m.d.comb += [
             windows.write.eq(self.window_valid),
             windows.write_data.eq(self.window_data),
-            window_there.eq(windows.available | ~word.pattern.fetch),
-            may_write.eq(pool | ~word.block_start | room),
-            cut_leaves.eq(~self.word_valid | self.word_ready),
-            word_leaves.eq(word_valid & window_there & may_write & (~cut_valid | cut_leaves)),
-            windows.read.eq(word_leaves & word.pattern.fetch),
+            window_there.eq(windows.available | ~word.fetch),
+            may_write.eq(~word.block_start | room),
+            word_leaves.eq(word_valid & window_there & may_write),
+            windows.read.eq(word_leaves & word.fetch),
         ]
         m.d.sync += [
             self.taken.eq(windows.read),
             self.ring_full.eq(word_valid & window_there & ~may_write),
             self.window_wait.eq(word_valid & ~window_there & may_write),
+            cut_valid.eq(word_leaves),
         ]
-        block_started = word_leaves & word.block_start & ~pool
-        m.d.comb += room.eq(self._room(m, block_started))
-
         window = Signal(window_bits(self.config), reset_less=True)
-        select = Signal(SELECT, reset_less=True)
         with m.If(windows.read):
             m.d.sync += window.eq(windows.read_data)
         with m.If(word_leaves):
-            m.d.sync += [
-                cut.eq(word),
-                select.eq(select_columns(m, self.config, word.pattern.column_offset, self.layer.stride)),
-            ]
-        with m.If(word_leaves | cut_leaves):
-            m.d.sync += cut_valid.eq(word_leaves)
-        m.d.comb += [
-            extractor.window.eq(window),
-            extractor.select.eq(select),
-            extractor.enable.eq(cut_valid & cut_leaves),
-            self.ring_write.data.eq(extractor.word),
-        ]
-        self._output(m, cut, cut_valid, cut_leaves, pool)
+            m.d.sync += cut.eq(word)
+        self._output(m, window, cut, cut_valid)
         return m
 
     def _walk(self, m: Module, word: data.View, word_valid: Signal, word_leaves: Signal) -> None:
         """Walk the words of all sets, and cut each set into blocks of consecutive ring addresses."""
-        m.submodules.walk = walk = SetWalk()
-        active, step, block_end = Signal(), Signal(), Signal()
+        m.submodules.walk = walk = SetWalk(("column_offset", "fetch"))
+        step, block_end = Signal(), Signal()
         sets_left = Signal(19)
         slot, base = Signal(4), Signal(self.ring_bits)
-        last_slot = Signal(4)
+        last_slot, wide = Signal(4), self.layer.block_words == 2 * UNIT_WORDS
         m.d.comb += [
             walk.layer.eq(self.layer),
             walk.branch.eq(self.branch),
+            walk.bank.eq(self.bank),
             walk.load.eq(self.go),
             walk.pattern_enable.eq(self.pattern_write.enable),
             walk.pattern_address.eq(self.pattern_write.address),
             walk.pattern_data.eq(self.pattern_write.data),
             walk.step.eq(step),
-            step.eq(active & (~word_valid | word_leaves)),
+            step.eq(self.busy & (~word_valid | word_leaves)),
             block_end.eq((slot == last_slot) | walk.set_end),
         ]
-        m.d.sync += last_slot.eq(self.layer.block_words - 1)
+        m.d.sync += last_slot.eq(Mux(wide, 2 * UNIT_WORDS - 1, UNIT_WORDS - 1))
         with m.If(self.go):
-            m.d.sync += [active.eq(1), sets_left.eq(self.sets), slot.eq(0), base.eq(0)]
-        with m.Elif(step):
-            m.d.sync += slot.eq(Mux(block_end, 0, slot + 1))
-            with m.If(block_end):
-                m.d.sync += base.eq(base + self.layer.block_words)
-            with m.If(walk.set_end):
-                m.d.sync += [sets_left.eq(sets_left - 1), active.eq(sets_left != 1)]
+            m.d.sync += [self.busy.eq(1), sets_left.eq(self.sets)]
+        with m.Elif(step & walk.set_end):
+            m.d.sync += [sets_left.eq(sets_left - 1), self.busy.eq(sets_left != 1)]
         with m.If(step):
             m.d.sync += [
-                word.pattern.eq(walk.pattern),
-                word.channel_end.eq(walk.channel_end),
+                slot.eq(Mux(block_end, 0, slot + 1)),
+                word.select.eq(
+                    select_columns(m, self.config, walk.pattern.column_offset, self.layer.stride == 2)
+                ),
+                word.fetch.eq(walk.pattern.fetch),
                 word.block_start.eq(slot == 0),
+                word.wide.eq(wide),
                 word.commit.eq(block_end),
                 word.address.eq(base + slot),
             ]
+        with m.If(self.restart):
+            m.d.sync += base.eq(0)
+        with m.Elif(step & block_end):
+            m.d.sync += base.eq(base + Mux(wide, 2 * UNIT_WORDS, UNIT_WORDS))
         with m.If(step | word_leaves):
             m.d.sync += word_valid.eq(step)
 
-    def _room(self, m: Module, block_started: Value) -> Value:
-        """Count the blocks outstanding at each PE; true while every PE has room for another."""
-        most = self.config.ring_words // 8
-        limit = Signal(range(most + 1))
-        m.d.sync += limit.eq(Mux(self.layer.block_words == 16, most // 2, most))
-        full = Signal(self.config.pes_per_branch)
-        for pe in range(self.config.pes_per_branch):
-            outstanding = Signal(range(most + 1), name=f"outstanding_{pe}")
-            after = Signal.like(outstanding, name=f"after_{pe}")
-            m.d.comb += after.eq(outstanding + block_started - self.release[pe])
-            m.d.sync += [outstanding.eq(after), full[pe].eq(after == limit)]
-        return ~full.any()
+    def _room(self, m: Module, word_wide: Value, starts: Value) -> Signal:
+        """Count the ring's units; high while every PE has room for another block.
 
-    def _output(self, m: Module, cut: data.View, cut_valid: Signal, cut_leaves: Signal, pool: Signal) -> None:
-        """Register, beside the extractor, where its word goes."""
-        m.d.sync += [
-            self.ring_write.enable.eq(cut_valid & ~pool),
-            self.commit.eq(cut_valid & ~pool & cut.commit),
+        started, released: running numbers of units. The comparison takes a cycle, so that the cycle after
+        a block's start is never one. The size is that of the word that waits or of the next, whichever is
+        larger: what waits was the next one in the cycle before.
+        """
+        most = self.config.ring_words // UNIT_WORDS
+        bits = (most + 2).bit_length()
+        started, needed, room = Signal(bits), Signal(bits), Signal()
+        full = Signal(self.pes)
+        wide = word_wide | (self.layer.block_words == 2 * UNIT_WORDS)
+        m.d.comb += needed.eq(started + Mux(wide, 2, 1))
+        with m.If(self.restart):
+            m.d.sync += started.eq(0)
+        with m.Elif(starts):
+            m.d.sync += started.eq(started + Mux(word_wide, 2, 1))
+
+        # Tables, because the carry chains of additions this small would take more LUTs.
+        after = [(value + units) % (1 << bits) for units in (1, 2) for value in range(1 << bits)]
+        lacks = [
+            (need - value) % (1 << bits) > most for need in range(1 << bits) for value in range(1 << bits)
         ]
-        with m.If(cut_leaves):
-            m.d.sync += [
-                self.word_valid.eq(cut_valid & pool),
-                self.ring_write.address.eq(cut.address),
-                self.taps.eq(cut.pattern.taps),
-                self.channel_end.eq(cut.channel_end),
-            ]
+        for pe in range(self.pes):
+            released = Signal(bits, name=f"released_{pe}")
+            with m.If(self.restart):
+                m.d.sync += released.eq(0)
+            with m.Elif(self.release[pe]):
+                m.d.sync += released.eq(_look_up(Cat(released, self.release_wide[pe]), after))
+            m.d.comb += full[pe].eq(_look_up(Cat(released, needed), lacks))
+        m.d.sync += room.eq(~full.any() & ~starts)
+        return room
+
+    def _output(self, m: Module, window: Value, cut: data.View, cut_valid: Signal) -> None:
+        """Cut the word out of its window; register, beside the extractor, where it goes."""
+        m.submodules.extractor = extractor = Extractor(self.config)
+        m.d.comb += [
+            extractor.window.eq(window),
+            extractor.select.eq(cut.select),
+            extractor.enable.eq(cut_valid),
+            self.ring_write.data.eq(extractor.word),
+        ]
+        m.d.sync += [
+            self.ring_write.enable.eq(cut_valid),
+            self.commit.eq(cut_valid & cut.commit),
+            self.ring_write.address.eq(cut.address),
+        ]
+
+
+def _look_up(index: Value, table: Sequence[int]) -> Value:
+    """Entry of a constant table with an entry for every value of `index`."""
+    tables = [
+        Const(sum((entry >> bit & 1) << at for at, entry in enumerate(table)), len(table))
+        for bit in range(max(table).bit_length())
+    ]
+    return Cat(column.bit_select(index, 1) for column in tables)
