@@ -1,0 +1,106 @@
+"""What the stages of the simulated accelerator pass to each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from espalier.arch.program import Opcode
+from espalier.estimate.work import IntArray, LayerWork
+
+
+@dataclass
+class Job:
+    """A layer on its way through the stages; all times are cycles.
+
+    offer: when the sequencer offers it. writers: those that write words of it. taken: times at which stages took it; window walkers also
+    in walkers_taken. outputs_wait: per output stage, when it was ready for the layer; outputs_take: when they
+    all took it, None as long as that is not known. ended: per writer, when its last word was in the memory;
+    reported: when the end of the layer was counted.
+    """
+
+    work: LayerWork
+    offer: int
+    writers: int
+    taken: list[int] = field(default_factory=list)
+    walkers_taken: list[int] = field(default_factory=list)
+    outputs_wait: list[int] = field(default_factory=list)
+    outputs_take: int | None = None
+    ended: list[int] = field(default_factory=list)
+    reported: int = 0
+
+    @property
+    def is_pool(self) -> bool:
+        """Whether the pool unit works on it."""
+        return self.work.opcode == Opcode.POOL
+
+    @property
+    def end(self) -> int | None:
+        """When all its words were in the memory."""
+        return max(self.ended) if len(self.ended) == self.writers else None
+
+
+@dataclass
+class Progress:
+    """How far a writer has come, as the scoreboard holds it; -1 for the place: nothing written yet."""
+
+    layer: int = -1
+    complete: bool = True
+    ordered: bool = False
+    final: bool = False
+    place: tuple[int, int] = (-1, -1)
+    channel: int = -1
+
+    def begin(self, layer: int, ordered: bool, rests: bool) -> None:
+        """Start a layer, of which nothing is written yet."""
+        self.layer, self.ordered, self.complete = layer, ordered, rests
+        self.final, self.place, self.channel = False, (-1, -1), -1
+
+    def passed(self, layer: int, need: tuple[int, int], channel: int) -> bool:
+        """Whether the writer has written what a window of `channel` that reaches tile `need` reads."""
+        if self.complete or self.layer != layer or self.place > need:
+            return True
+        return self.ordered and self.channel >= channel and (self.place == need or self.final)
+
+
+@dataclass(frozen=True)
+class Word:
+    """A tile word that waits for the write port since `ready`."""
+
+    ready: int
+    job: Job
+    place: tuple[int, int]
+    channel: int
+    final: bool
+    last: bool
+
+
+@dataclass(frozen=True)
+class WindowPlan:
+    """The windows of one channel: words of each, and its pattern's tile_dy and tile_dx."""
+
+    sizes: tuple[int, ...]
+    offsets: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, patterns: list[dict[str, int]]) -> WindowPlan:
+        """Group the patterns by the window that they use."""
+        starts = [index for index, pattern in enumerate(patterns) if pattern["fetch"]]
+        stops = [*starts[1:], len(patterns)]
+        return cls(
+            tuple(stop - start for start, stop in zip(starts, stops, strict=True)),
+            tuple((patterns[start]["tile_dy"], patterns[start]["tile_dx"]) for start in starts),
+        )
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Tiles and channels of one walker in one layer; it cannot be taken before the cycle after `offer`."""
+
+    job: Job
+    offer: int
+    tile_y: IntArray
+    tile_x: IntArray
+    channels: int
+    passes: int
+    group_mask: int
+    plan: WindowPlan

@@ -1,0 +1,76 @@
+"""Cycles between events in different blocks; each is a number of registers in the RTL.
+
+An event's cycle is the one in which its signal is high, so 1 is one register between two signals. The end
+of a run of operators is the cycle after the last of them.
+"""
+
+from __future__ import annotations
+
+# Sequencer.
+FETCH = 2  # first FETCH to EXECUTE, in addition to the descriptor's words, its patterns and their words
+OFFER = 1  # EXECUTE to the offer
+OFFER_HELD = 4  # offer to the next FETCH at the earliest
+NEXT = 2  # last stage takes the layer, to the next FETCH
+LOAD_STARTED = 3  # EXECUTE of a LOAD to the next FETCH
+QUIET = 8  # last word of everything in the memory, to EXECUTE of what waits for it
+
+# Stages: offer to the first cycle in which it can be taken; taken to `go`.
+PENDING = 1
+GO = 2
+
+# Scoreboard.
+REPORT = 3  # last word of a layer in the memory, to its end in the counters
+REPORT_HELD = 10  # between two such ends, at least
+OUTPUTS_TAKE = 10  # all conditions for a change of layer hold, to `outputs_take`
+WALKER_PAST = 1  # walker takes a layer, to the condition that it is past the one before
+
+# Window walker.
+WALK = 3  # `go` to the first request's issue
+HANDED_OVER = 1  # issue to the request being accepted
+REQUEST = 3  # issue to the request waiting for its turn
+CREDIT = 1  # a place in the buffer is reported free, to an issue that uses it
+ROWS = 1  # a tile row is reported, to an issue that needs it
+PROGRESS = 2  # a word is in the memory, to an issue that needs it
+
+# A window's turn to come, to the first cycle in which it can leave the buffer.
+WINDOW = 14
+
+# Word writer.
+WRITE = 2  # `go` to the first word
+TAKEN = 1  # a window leaves the buffer, to its place being reported free
+COMMIT = 3  # last word of a block leaves, to the first operator of the block
+RELEASE = 2  # end of a block's operators, to the first word that needs its room
+BLOCK_GAP = 2  # between two blocks' first words, at least
+
+# PEs.
+LAYER = 3  # end of a layer's operators, to the first operator of the next layer
+FREED = 1  # an accumulator is read for the output stage, to an operator that needs it
+
+# Output stage. An entry is taken, its PE asked, its sums arrive, its beats start.
+TABLE = 4  # `go` to the first entry
+SET_DONE = 6  # end of a set's operators, to an entry that needs it
+ASK = 1  # entry taken, to its accumulator being read
+START = 3  # entry taken, to its first beat; also between two entries
+WORD = 10  # last beat of a word, to the word waiting for the write port
+LAST_WORD = 0  # last word waiting for the write port, to the stage being ready for the next layer
+RESIDUAL = 30  # `go` to the first entry with a residual tile
+
+# A word's turn at the write port, to the cycle in which it counts as written.
+WRITTEN = 8
+
+# Pool unit.
+POOL_GROUP = 2  # last row step of a group, to its maximum moving on
+POOL_COLUMN = 1  # that, to its first column step
+POOL_TILE = 2  # last column step, to the word being put out
+POOL_WORD = 2  # the word being put out, to it waiting for the write port
+POOL_WORD_GAP = 2  # between two words, at least
+POOL_AVERAGE = 7  # last tile of a channel to the byte being put out, besides the levels of the adder tree
+
+# DMA.
+LOAD_FIRST = 40  # EXECUTE of LOAD to its first beat
+BURST_GAP = 0  # cycles without data between bursts that follow each other
+ROW = 18  # last beat of a tile row, to the row being reported
+LOAD_END = 20  # last beat to the LOAD being over
+STORE_FIRST = 30  # EXECUTE of STORE to its first beat
+STORE_WORD = 1  # cycles per stored tile word, at least
+STORE_END = 30  # last beat of a STORE to the next FETCH

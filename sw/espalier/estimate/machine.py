@@ -1,0 +1,187 @@
+"""The whole accelerator: windows and words take turns, layers follow each other, all in order of time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from espalier.arch.config import HardwareConfig
+from espalier.arch.program import PATTERNS_PER_WORD, Opcode, descriptor_words
+from espalier.errors import InternalError
+from espalier.estimate import dma, latencies
+from espalier.estimate.branch import Branch, BranchJob
+from espalier.estimate.jobs import Job, Progress, Walk, WindowPlan, Word
+from espalier.estimate.pool import PoolUnit
+from espalier.estimate.turns import NEVER, WindowTurns, WordTurns
+from espalier.estimate.walker import WindowWalker
+from espalier.estimate.work import LayerWork, tile_walk
+
+_Condition = Callable[[], bool]
+
+
+class Machine:
+    """Simulates a program; afterwards `ends` holds the jobs in the order in which their layers ended.
+
+    Only windows and words that take turns at the feature memory are events; all between them are
+    recurrences. What follows from an event is never earlier than the event, so that they are handled in order of time.
+    jobs: of all layers. branch_jobs: what each branch did in each CONV. cycles: from the first descriptor to DONE.
+    """
+
+    def __init__(self, program: list[LayerWork], config: HardwareConfig) -> None:
+        self.config, self.program = config, program
+        self.progress = [Progress() for _ in range(config.branches + 1)]
+        self.load: dma.Load | None = None
+        self.walkers = [
+            WindowWalker(config.window_fifo_depth, self.progress, self._row_arrival)
+            for _ in range(config.branches + 1)
+        ]
+        self.branches = [Branch(b, config, self.walkers[b]) for b in range(config.branches)]
+        self.pool = PoolUnit(config, self.walkers[-1])
+        self.jobs: list[Job] = []
+        self.branch_jobs: dict[int, list[BranchJob]] = {}
+        self.ends: list[tuple[int, Job]] = []
+        self.cycles = 0
+        clients: list[Branch | PoolUnit] = [*self.branches, self.pool]
+        self._clients = clients
+        self._windows = WindowTurns(self.walkers)
+        self._words = WordTurns([client.words for client in clients])
+        self._updates: deque[tuple[int, int, Word]] = deque()  # words on their way into the memory
+
+    def run(self) -> None:
+        """Run to the end of the program.
+
+        Raises:
+            InternalError: the program waits for something that never comes.
+
+        """
+        windows, words, updates = self._windows, self._words, self._updates
+        for condition in self._sequence():
+            windows.find()
+            words.find()
+            while not condition():
+                update = updates[0][0] if updates else NEVER
+                if update <= words.time and update <= windows.time:
+                    if update == NEVER:
+                        raise InternalError("the program stands still: a window or a word waits for ever")
+                    self._update(*updates.popleft())
+                elif words.time <= windows.time:
+                    written = words.time + latencies.WRITTEN
+                    updates.append((written, *words.take()))
+                    words.find()
+                else:
+                    self._read(windows.time)
+
+    def _read(self, cycle: int) -> None:
+        """Hand a window to those that have the turn."""
+        members = self._windows.take()
+        for index in members:
+            self._clients[index].arrive(cycle + latencies.WINDOW)
+        for index in members:
+            self.walkers[index].grant(cycle)
+        for walker in self.walkers:
+            walker.resume()
+        self._windows.find()
+        self._words.find()
+
+    def _update(self, cycle: int, writer: int, word: Word) -> None:
+        """A word is in the memory: note it, and let walkers go on that have waited for it."""
+        progress = self.progress[writer]
+        progress.complete = word.last
+        progress.final, progress.place, progress.channel = word.final, word.place, word.channel
+        if word.last:
+            job = word.job
+            job.ended.append(cycle)
+            if job.end is not None:
+                report = cycle + latencies.REPORT
+                if self.ends:
+                    report = max(report, self.ends[-1][0] + latencies.REPORT_HELD)
+                job.reported = report
+                self.ends.append((report, job))
+        for walker in self.walkers:
+            if walker.follows:
+                walker.now = cycle
+                walker.resume()
+                self._windows.find()
+
+    def _row_arrival(self, row: int) -> int:
+        return self.load.rows[row] if self.load is not None else 0
+
+    def _sequence(self) -> Iterator[_Condition]:
+        """Sequencer, which yields conditions that it waits for; cycle 0 is its first FETCH."""
+        time = 0
+        for work in self.program:
+            time += latencies.FETCH + _program_words(work, self.config)
+            if work.opcode not in (Opcode.CONV, Opcode.POOL) or work.fields["barrier"]:
+                yield lambda: len(self.ends) == len(self.jobs)
+                time = max(time, self._idle())
+            if work.opcode == Opcode.LOAD:
+                self.load = dma.Load(work, time, self.config)
+                time += latencies.LOAD_STARTED
+            elif work.opcode == Opcode.STORE:
+                time = dma.store_end(work, time)
+            elif work.opcode in (Opcode.CONV, Opcode.POOL):
+                if self.load is not None and not work.fields["wait_load"]:
+                    time = max(time, self.load.end)
+                job = self._offer(work, time + latencies.OFFER)
+                yield from self._until_taken(job)
+                time = max(job.offer + latencies.OFFER_HELD, max(job.taken) + latencies.NEXT)
+        self.cycles = time
+
+    def _idle(self) -> int:
+        """Cycle in which a descriptor can be executed that waits for everything before."""
+        ends = [job.end or 0 for job in self.jobs[-2:]]
+        load = self.load.end if self.load is not None else 0
+        return max([load, *(end + latencies.QUIET for end in ends)])
+
+    def _offer(self, work: LayerWork, cycle: int) -> Job:
+        """Hand a layer to all that take it."""
+        fields = work.fields
+        job = Job(work, cycle, sum(own is not None for own in work.branches) or 1)
+        self.jobs.append(job)
+        if work.opcode == Opcode.POOL:
+            self.progress[-1].begin(fields["layer"], bool(fields["ordered"]), False)
+            self.pool.jobs.append(job)
+            self.pool.resume()
+            return job
+        plan = WindowPlan.of(work.patterns)
+        jobs = []
+        for branch, own in zip(self.branches, work.branches, strict=True):
+            values = work.branch_fields[branch.index]
+            tiles = tile_walk(values, fields["out_tiles_x"])
+            mask = values["group_mask"]
+            walk = Walk(job, cycle, *tiles, values["channels"], fields["passes"], mask, plan)
+            jobs.append(BranchJob(job, walk, own))
+            branch.jobs.append(jobs[-1])
+            branch.walker.walks.append(walk)
+            branch.walker.resume()
+            branch.resume()
+        self.branch_jobs[fields["layer"]] = jobs
+        return job
+
+    def _until_taken(self, job: Job) -> Iterator[_Condition]:
+        """Wait until all stages have taken a layer; output stages do so together."""
+        if job.is_pool:
+            yield lambda: bool(job.taken)
+            return
+        count, fields = self.config.branches, job.work.fields
+        before = [own for own in self.jobs[:-1] if not own.is_pool or fields["wait_pool"]]
+        yield lambda: (
+            len(job.walkers_taken) == count
+            and len(job.outputs_wait) == count
+            and all(own.end is not None for own in before)
+        )
+        conditions = [cycle + latencies.WALKER_PAST for cycle in job.walkers_taken]
+        conditions += job.outputs_wait + [own.reported for own in before]
+        job.outputs_take = max(conditions) + latencies.OUTPUTS_TAKE
+        for progress, own in zip(self.progress[:-1], job.work.branches, strict=True):
+            progress.begin(fields["layer"], bool(fields["ordered"]), own is None)
+        for branch in self.branches:
+            branch.resume()
+            branch.walker.resume()
+        yield lambda: len(job.taken) == 3 * count
+
+
+def _program_words(work: LayerWork, config: HardwareConfig) -> int:
+    """Cycles that a descriptor takes: its words, its patterns and their words."""
+    count = len(work.patterns)
+    return descriptor_words(config) + count + -(-count // PATTERNS_PER_WORD)

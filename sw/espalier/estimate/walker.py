@@ -1,0 +1,120 @@
+"""Window walkers: the requests of a branch or of the pool unit, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from espalier.arch.program import Follows
+from espalier.estimate import latencies
+from espalier.estimate.jobs import Progress, Walk
+
+_Place = tuple[int, tuple[int, int]]  # patterns since the window before, last tile needed
+
+
+class WindowWalker:
+    """Asks for windows in order.
+
+    head: cycle at which the next request waits at the arbiter, None while that is not known or there is none.
+    mask: clients that must ask together. leaves: cycle at which each window left the requester's buffer; the
+    requester appends to it, and to `walks` the sequencer.
+    """
+
+    def __init__(self, depth: int, progress: list[Progress], row_arrival: Callable[[int], int]) -> None:
+        """`row_arrival`: cycle at which a tile row of the input counts as arrived."""
+        self.depth, self.progress, self.row_arrival = depth, progress, row_arrival
+        self.walks: list[Walk] = []
+        self.leaves: list[int] = []
+        self.head: int | None = None
+        self.mask, self.asked, self.granted = 0, 0, 0
+        self.follows = False  # the next request waits for progress
+        self.now = 0  # cycle of the latest progress
+        self._before = 0  # cycle of the last grant but one
+        self._steps = self._all()
+
+    def grant(self, cycle: int) -> None:
+        """Serve the request that waits, and go on to the next one."""
+        self._before, self.granted, self.head = self.granted, cycle, None
+        self.asked += 1
+        next(self._steps)
+
+    def resume(self) -> None:
+        """Look again for what the next request waits for."""
+        if self.head is None:
+            next(self._steps)
+
+    def _all(self) -> Iterator[None]:
+        free, index = 0, 0
+        while True:
+            while len(self.walks) <= index:
+                yield
+            walk = self.walks[index]
+            index += 1
+            taken = max(walk.offer + latencies.PENDING, free)
+            walk.job.taken.append(taken)
+            walk.job.walkers_taken.append(taken)
+            free = taken + 1
+            if len(walk.tile_y):
+                issue = 0
+                for issue in self._requests(walk, taken + latencies.GO + latencies.WALK):
+                    yield
+                # The last request left the walker when the one before had its turn.
+                free = max(issue + latencies.HANDED_OVER, self._before - 1) + 1
+
+    def _requests(self, walk: Walk, centre: int) -> Iterator[int]:
+        """Yield with `head` set for every window, and without it while something is missing.
+
+        `centre`: cycle at which the first window's place is known. Yields the cycle of the latest issue.
+        """
+        fields = walk.job.work.fields
+        self.mask = walk.group_mask
+        writers = _writers(fields["follows"], self.progress)
+        layer, wait_load = fields["follows_layer"], fields["wait_load"]
+        leaves, depth = self.leaves, self.depth
+        issue = -1
+        for places in self._tiles(walk):
+            for channel in range(walk.channels):
+                for gap, need in places:
+                    issue_from = centre
+                    while len(leaves) <= self.asked - depth:
+                        yield issue
+                    if self.asked >= depth:
+                        issue_from = max(issue_from, leaves[self.asked - depth] + latencies.CREDIT)
+                    if wait_load:
+                        issue_from = max(issue_from, self.row_arrival(need[0]) + latencies.ROWS)
+                    if any(w.layer == layer and not w.complete for w in writers):
+                        issue_from = max(issue_from, centre + 1)
+                        if not all(w.passed(layer, need, channel) for w in writers):
+                            self.follows = True
+                            while not all(w.passed(layer, need, channel) for w in writers):
+                                yield issue
+                            self.follows = False
+                            issue_from = max(issue_from, self.now + latencies.PROGRESS)
+                    issue = issue_from
+                    self.head = max(issue + latencies.REQUEST, self.granted + 1)
+                    yield issue
+                    centre = max(issue + 1, centre + gap)
+
+    @staticmethod
+    def _tiles(walk: Walk) -> Iterator[list[_Place]]:
+        """Places of one channel's windows, for every walk over the channels."""
+        fields = walk.job.work.fields
+        stride, last = fields["stride"], (fields["in_tiles_y"] - 1, fields["in_tiles_x"] - 1)
+        for y, x in zip(walk.tile_y.tolist(), walk.tile_x.tolist(), strict=True):
+            places = [
+                (
+                    size,
+                    (
+                        min(max(stride * y + dy + 1, 0), last[0]),
+                        min(max(stride * x + dx + 1, 0), last[1]),
+                    ),
+                )
+                for size, (dy, dx) in zip(walk.plan.sizes, walk.plan.offsets, strict=True)
+            ]
+            for _ in range(walk.passes):
+                yield places
+
+
+def _writers(follows: int, progress: list[Progress]) -> list[Progress]:
+    if follows == Follows.NOTHING:
+        return []
+    return progress[-1:] if follows == Follows.POOL else progress[:-1]
