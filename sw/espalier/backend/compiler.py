@@ -1,6 +1,6 @@
 """The compiler: integer graph to program image.
 
-Passes in order: on the graph `space_to_depth` and `lower_padding`, each followed by `check_graph`; then
+Passes in order: on the graph `space_to_depth`, `lower_average` and `lower_padding`, with `check_graph`; then
 `lower_graph` (patterns, digits, parts, candidate mappings), `select_mappings` (fit the memories),
 `place_tensors` (feature memory) and `emit` (streams, tables, descriptors, sections).
 """
@@ -16,6 +16,7 @@ from espalier.backend.options import CompileOptions
 from espalier.backend.select import select_mappings
 from espalier.ir.check import check_graph
 from espalier.ir.graph import IntegerGraph
+from espalier.passes.lower_average import lower_average
 from espalier.passes.lower_padding import lower_padding
 from espalier.passes.space_to_depth import space_to_depth
 
@@ -23,10 +24,11 @@ DEFAULT_OPTIONS = CompileOptions()
 
 
 def lower_integer_graph(graph: IntegerGraph, config: HardwareConfig) -> IntegerGraph:
-    """Make the graph that the hardware computes: input rearranged, copies where paddings disagree."""
+    """Make the graph that the hardware computes: input rearranged, averages as convolutions, copies."""
     graph = space_to_depth(graph)
     check_supported(graph)
     check_graph(graph)
+    graph = lower_average(graph)
     graph = lower_padding(graph, config.tile_size)
     check_graph(graph)
     return graph
@@ -52,5 +54,5 @@ def compile_graph(
     layers = lower_graph(lowered, config, options, progress)
     select_mappings(layers, config)
     predict_exactly(lowered, layers, config)
-    placements = place_tensors(lowered, config)
+    placements = place_tensors(lowered, config, options.overlap)
     return emit(lowered, layers, placements, config, options)

@@ -13,27 +13,37 @@ from espalier.backend.plan import Deal, IntArray
 
 @dataclass(frozen=True)
 class Shape:
-    """What a convolution is dealt to: branches of a tile group, PEs of each, passes, accumulators of a PE."""
+    """What a convolution is dealt to: PEs of every branch of a tile group, passes, accumulators of a PE."""
 
-    branches: int
-    pes: int
+    pes: tuple[int, ...]
     passes: int
     accumulators: int
 
     @property
     def bins(self) -> int:
         """Sets of PEs: bin = branch * passes + pass."""
-        return self.branches * self.passes
+        return len(self.pes) * self.passes
+
+    @property
+    def width(self) -> int:
+        """PEs of the largest branch; the place of a part is bin * width + PE."""
+        return max(self.pes)
+
+    def pes_of(self, index: int) -> int:
+        """PEs of a bin."""
+        return self.pes[index // self.passes]
 
 
 def deal_in_order(parts: Parts, shape: Shape) -> Deal | None:
-    """Give filters in their own order, in equal numbers, to bins and PEs; None if they do not fit."""
+    """Give filters in their own order, in equal numbers, to PEs; None if they do not fit."""
     filters = len(parts.first_part) - 1
     place = np.zeros(filters, np.int64)
-    for index, members in enumerate(np.array_split(np.arange(filters), shape.bins)):
-        for pe, own in enumerate(np.array_split(members, shape.pes)):
-            place[own] = index * shape.pes + pe
-    return as_deal(parts, place[parts.filter_of], np.arange(filters), shape)
+    total = np.cumsum([shape.pes_of(index) for index in range(shape.bins)])
+    bounds = np.round(total[:-1] * filters / total[-1]).astype(np.int64)
+    for index, members in enumerate(np.split(np.arange(filters), bounds)):
+        for pe, own in enumerate(np.array_split(members, shape.pes_of(index))):
+            place[own] = index * shape.width + pe
+    return as_deal(parts, place[parts.filter_of], shape)
 
 
 def deal_by_load(parts: Parts, cost: IntArray, shape: Shape) -> Deal | None:
@@ -47,11 +57,12 @@ def deal_by_load(parts: Parts, cost: IntArray, shape: Shape) -> Deal | None:
     if bins is None:
         return None
     place = np.zeros(parts.count, np.int64)
-    loads = [[(0, 0, pe) for pe in range(shape.pes)] for _ in range(shape.bins)]
+    loads = [[(0, 0, pe) for pe in range(shape.pes_of(index))] for index in range(shape.bins)]
     for part in parts_in_order(parts, order):
         index = int(bins[part])
-        place[part] = index * shape.pes + take_least_loaded(loads[index], int(cost[part]), shape.accumulators)
-    return as_deal(parts, place, order, shape)
+        pe = take_least_loaded(loads[index], int(cost[part]), shape.accumulators)
+        place[part] = index * shape.width + pe
+    return as_deal(parts, place, shape)
 
 
 def filter_order(parts: Parts, cost: IntArray) -> IntArray:
@@ -65,10 +76,10 @@ def parts_in_order(parts: Parts, order: IntArray) -> IntArray:
 
 
 def deal_to_bins(parts: Parts, cost: IntArray, order: IntArray, shape: Shape) -> IntArray | None:
-    """Find the bin of every part, balanced by load: int64[P]; None if a filter finds no bin with room."""
+    """Find the bin of every part, balanced by load per PE: int64[P]; None if a filter finds no room."""
     result = np.zeros(parts.count, np.int64)
-    room = [shape.pes * shape.accumulators] * shape.bins
-    totals = [(0, index) for index in range(shape.bins)]
+    room = [shape.pes_of(index) * shape.accumulators for index in range(shape.bins)]
+    totals = [(0.0, index) for index in range(shape.bins)]
     for filter_index in order:
         members = slice(int(parts.first_part[filter_index]), int(parts.first_part[filter_index + 1]))
         count = members.stop - members.start
@@ -80,7 +91,8 @@ def deal_to_bins(parts: Parts, cost: IntArray, order: IntArray, shape: Shape) ->
         load, index = heapq.heappop(totals)
         result[members] = index
         room[index] -= count
-        for entry in [*rejected, (load + int(cost[members].sum()), index)]:
+        more = int(cost[members].sum()) / shape.pes_of(index)
+        for entry in [*rejected, (load + more, index)]:
             heapq.heappush(totals, entry)
     return result
 
@@ -96,35 +108,34 @@ def take_least_loaded(loads: list[tuple[int, int, int]], cost: int, accumulators
     return pe
 
 
-def as_deal(parts: Parts, place: IntArray, order: IntArray, shape: Shape) -> Deal | None:
-    """Deal in which part p lies on PE `place[p] = bin * PEs + PE`; None if a PE lacks accumulators.
+def as_deal(parts: Parts, place: IntArray, shape: Shape) -> Deal | None:
+    """Deal in which part p lies at `place[p] = bin * width + PE`; None if a PE lacks accumulators.
 
     Slots of a PE follow the order of filters, so that the output stage finds each filter's parts together.
+    Slots that a PE does not need in a pass come before them, so that every pass ends with a filter.
     """
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    count = np.bincount(place, minlength=shape.bins * shape.pes)
+    branches, width = len(shape.pes), shape.width
+    count = np.bincount(place, minlength=shape.bins * width)
     if count.max() > shape.accumulators:
         return None
-    sequence = np.lexsort((np.arange(parts.count), rank[parts.filter_of], place))
-    slot = np.arange(parts.count) - (np.cumsum(count) - count)[place[sequence]]
-    flat = np.full((shape.bins * shape.pes, max(1, int(count.max()))), -1, np.int64)
-    flat[place[sequence], slot] = sequence
-    part_at = flat.reshape(shape.branches, shape.passes, shape.pes, -1).swapaxes(1, 2)
-    filters = np.maximum(count.reshape(shape.branches, shape.passes, shape.pes).max(axis=1), 1)
-    return Deal(np.ascontiguousarray(part_at), filters, np.asarray(order, np.int64))
+    filters = np.maximum(count.reshape(branches, shape.passes, width).max(axis=1), 1)
+    filters[np.arange(width) >= np.array(shape.pes)[:, None]] = 0
+    unused = np.repeat(filters, shape.passes, axis=0).reshape(-1) - count
+    sequence = np.argsort(place, kind="stable")
+    rank = np.arange(parts.count) - (np.cumsum(count) - count)[place[sequence]]
+    flat = np.full((shape.bins * width, int(filters.max())), -1, np.int64)
+    flat[place[sequence], unused[place[sequence]] + rank] = sequence
+    part_at = flat.reshape(branches, shape.passes, width, -1).swapaxes(1, 2)
+    return Deal(np.ascontiguousarray(part_at), filters)
 
 
 def drain_order(deal: Deal, parts: Parts, branch: int, which: int) -> tuple[IntArray, IntArray]:
     """PE and part (-1: discard) of every table entry of one branch and pass, in table order.
 
-    Filters follow each other in dealing order, which goes round the PEs; what a PE has too much comes last.
+    What PEs have too much comes first, then the filters in ascending order.
     """
     table = deal.part_at[branch, :, which, :]
     pe, slot = np.nonzero(np.arange(table.shape[1])[None, :] < deal.filters[branch][:, None])
     part = table[pe, slot]
-    rank = np.empty(len(deal.filter_order), np.int64)
-    rank[deal.filter_order] = np.arange(len(deal.filter_order))
-    turn = np.where(part >= 0, rank[parts.filter_of[part]], len(rank))
-    sequence = np.lexsort((slot, pe, part, turn))
+    sequence = np.lexsort((slot, pe, part))  # parts are numbered in the order of their filters
     return pe[sequence], part[sequence]

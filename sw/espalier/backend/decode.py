@@ -58,13 +58,18 @@ class Descriptor:
 
 @dataclass(frozen=True)
 class OperatorStream:
-    """One layer of a PE's stream: int64 arrays, one element per operator of the loop, nulls included."""
+    """One layer of a PE's stream: its header, then int64 arrays, one element per operator of the loop."""
 
-    filters: int
+    header: dict[str, int]
     weight: IntArray
     slot: IntArray
     tap: IntArray
     end_of_run: IntArray
+
+    @property
+    def filters(self) -> int:
+        """Accumulators of a set."""
+        return self.header["filters"]
 
 
 def load_sections(program: bytes, config: HardwareConfig) -> Memories:
@@ -131,6 +136,8 @@ def descriptors_of(memories: Memories, config: HardwareConfig) -> Iterator[Descr
 
 def read_stream(words: Bytes, position: int) -> tuple[OperatorStream, int]:
     """Read a layer of a stream; also returns where the next one starts."""
+    if position >= len(words):
+        raise ModelFileError(f"operator stream: no end in {len(words)} words")
     head = unpack(HEADER_FIELDS, int.from_bytes(words[position].tobytes(), "little"))
     start, stop = position + 1, position + 1 + head["loop_words"]
     if stop > len(words):
@@ -149,10 +156,7 @@ def read_stream(words: Bytes, position: int) -> tuple[OperatorStream, int]:
             raw - ((raw > field.high).astype(np.int64) << field.bits) if field.signed else raw
         )
         offset += field.bits
-    stream = OperatorStream(
-        head["filters"], values["weight"], values["slot"], values["tap"], values["end_of_run"]
-    )
-    return stream, stop
+    return OperatorStream(head, *(values[name] for name in ("weight", "slot", "tap", "end_of_run"))), stop
 
 
 def read_table(words: Bytes, base: int, entries: int) -> list[dict[str, int]]:

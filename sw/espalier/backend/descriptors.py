@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from espalier.arch.config import HardwareConfig
 from espalier.arch.fields import Field, pack
 from espalier.arch.program import (
     PATTERN_BITS,
     PATTERN_FIELDS,
     PATTERNS_PER_WORD,
+    POOL_BRANCH,
     PROGRAM_WORD_BITS,
     Opcode,
     descriptor_words,
     layer_fields,
 )
 from espalier.backend.geometry import Pattern
+from espalier.backend.hazards import Waits, followed_layer
+from espalier.backend.lower import outside_sum
 from espalier.backend.plan import Layer, Placement
 from espalier.errors import CapacityError
-from espalier.ir.graph import Conv, IntegerGraph
+from espalier.ir.graph import Conv, IntegerGraph, Pool
 from espalier.passes.lower_padding import reader_pad
 
 PROGRAM_WORD_BYTES = PROGRAM_WORD_BITS // 8
@@ -30,39 +31,33 @@ def conv_or_pool(
     placements: dict[str, Placement],
     table_bases: list[int],
     config: HardwareConfig,
+    waits: Waits,
     wait_load: bool,
 ) -> bytes:
     """Descriptor and patterns of a layer; table_bases: first table entry in every branch."""
     node = layer.node
-    target = graph.tensors[node.output]
+    target, place = graph.tensors[node.output], placements[node.output]
+    follows, follows_layer = followed_layer(graph, layer.index, waits)
     values = {
         "layer": layer.index,
+        "barrier": int(waits.barrier),
         "wait_load": int(wait_load),
+        "follows": int(follows),
+        "follows_layer": follows_layer,
+        "wait_pool": int(waits.wait_pool),
         "stride": layer.geometry.stride,
         "pattern_count": len(layer.geometry.patterns),
         "out_zero": target.zero_point,
         **tensor_fields("in", placements[node.input], graph.tensors[node.input].channels),
         "in_pad": reader_pad(graph, node),  # not the tensor's own: max-pooling may see 0 where it holds more
-        **tensor_fields("out", placements[node.output], target.channels),
-        "out_rows_last": target.height - (placements[node.output].tiles_y - 1) * config.tile_size,
-        "out_columns_last": target.width - (placements[node.output].tiles_x - 1) * config.tile_size,
+        **tensor_fields("out", place, target.channels),
+        "out_rows_last": target.height - (place.tiles_y - 1) * config.tile_size,
+        "out_columns_last": target.width - (place.tiles_x - 1) * config.tile_size,
     }
     if isinstance(node, Conv):
-        values |= _conv_fields(graph, layer, node, placements)
-        groups, members = _mapping_split(layer)
+        values |= _conv_fields(graph, layer, node, placements, table_bases)
     else:
-        values |= {
-            "opcode": Opcode.POOL,
-            "average": int(node.kind != "max"),
-            "reduce": int(node.kind == "global"),
-        }
-        values |= {"passes": 1, "block_words": 8}
-        groups, members = layer.pool_split
-    tiles_x, tiles = placements[node.output].tiles_x, tile_count(placements[node.output])
-    values |= {"step_y": groups // tiles_x, "step_x": groups % tiles_x}
-    for branch in range(groups * members):
-        values |= _branch_fields(layer, branch, groups, members, tiles, tiles_x, target.channels)
-        values[f"b{branch}_table_base"] = table_bases[branch]
+        values |= _pool_fields(graph, node, placements, config)
     return encode(values, layer.geometry.patterns, config, f"layer {node.name}")
 
 
@@ -89,17 +84,6 @@ def end(config: HardwareConfig) -> bytes:
 def tile_count(placement: Placement) -> int:
     """Tiles of one channel."""
     return placement.tiles_y * placement.tiles_x
-
-
-def branch_tiles(tiles: int, groups: int, group: int) -> int:
-    """Tiles that one of several tile groups takes."""
-    return len(range(group, tiles, groups))
-
-
-def channel_share(channels: int, members: int, member: int) -> tuple[int, int]:
-    """First channel and number of channels of one member of a pooling group."""
-    share = np.array_split(np.arange(channels), members)[member]
-    return int(share[0]), len(share)
 
 
 def tensor_fields(prefix: str, placement: Placement, channels: int) -> dict[str, int]:
@@ -136,49 +120,73 @@ def encode(
 
 
 def _conv_fields(
-    graph: IntegerGraph, layer: Layer, node: Conv, placements: dict[str, Placement]
+    graph: IntegerGraph, layer: Layer, node: Conv, placements: dict[str, Placement], table_bases: list[int]
 ) -> dict[str, int]:
-    assert layer.mapping is not None, "mapped layers only"
+    mapping = layer.mapping
+    assert mapping is not None, "mapped layers only"
     values: dict[str, int] = {
         "opcode": Opcode.CONV,
-        "passes": layer.mapping.passes,
-        "blocks": len(layer.mapping.words),
-        "block_words": layer.mapping.block_words,
+        "passes": mapping.passes,
+        "blocks": len(mapping.words),
+        "block_words": mapping.block_words,
+        "ordered": int(mapping.passes == 1),  # filters of a pass are in order, passes are not
     }
     if node.residual is not None:
         values |= {
             "residual": 1,
             "residual_base": placements[node.residual.tensor].base,
+            "residual_pitch": placements[node.residual.tensor].pitch,
             "residual_zero": graph.tensors[node.residual.tensor].zero_point,
             "residual_multiplier": node.residual.multiplier,
             "residual_shift": node.residual.shift,
         }
+    tiles_x = placements[node.output].tiles_x
+    for group in mapping.groups:
+        for member, branch in enumerate(group.branches):
+            fields = {
+                **_walk(group.first, group.tiles, group.run, group.period, tiles_x),
+                "channels": graph.tensors[node.input].channels,
+                "table_base": table_bases[branch],
+                "table_entries": int(group.plan.table_entries[member]),
+                "group_mask": sum(1 << other for other in group.branches),
+            }
+            values |= {f"b{branch}_{name}": value for name, value in fields.items()}
     return values
 
 
-def _mapping_split(layer: Layer) -> tuple[int, int]:
-    assert layer.mapping is not None, "mapped layers only"
-    return layer.mapping.tile_groups, layer.mapping.filter_groups
-
-
-def _branch_fields(
-    layer: Layer, branch: int, groups: int, members: int, tiles: int, tiles_x: int, channels: int
+def _pool_fields(
+    graph: IntegerGraph, node: Pool, placements: dict[str, Placement], config: HardwareConfig
 ) -> dict[str, int]:
-    group, member = divmod(branch, members)
-    values = {
-        "tile_y0": group // tiles_x,
-        "tile_x0": group % tiles_x,
-        "tiles": branch_tiles(tiles, groups, group),
+    values: dict[str, int] = {"opcode": Opcode.POOL, "passes": 1, "block_words": 8, "ordered": 1}
+    if node.kind == "global":
+        source = graph.tensors[node.input]
+        outside = outside_sum(node, source, placements[node.input].pad, config.tile_size)
+        values |= {
+            "reduce": 1,
+            "pool_multiplier": int(node.requantisation.multiplier[0]),
+            "pool_shift": int(node.requantisation.shift[0]),
+            "pool_bias": int(node.requantisation.bias[0]) - outside,
+        }
+    place = placements[node.output]
+    fields = {
+        **_walk(0, tile_count(place), 1, 1, place.tiles_x),
+        "channels": graph.tensors[node.output].channels,
+        "group_mask": 1 << config.branches,
     }
-    if layer.mapping is not None and layer.parts is not None:
-        values["channels"] = layer.parts.words // len(layer.geometry.patterns)
-        values["table_entries"] = int(layer.mapping.table_entries[member])
-        values["group_mask"] = ((1 << members) - 1) << group * members
-    else:
-        values["channel0"], values["channels"] = channel_share(channels, members, member)
-        values["table_entries"] = 1
-        values["group_mask"] = 1 << branch
-    return {f"b{branch}_{name}": value for name, value in values.items()}
+    return values | {f"b{POOL_BRANCH}_{name}": value for name, value in fields.items()}
+
+
+def _walk(first: int, tiles: int, run: int, period: int, tiles_x: int) -> dict[str, int]:
+    """Fields of a walk over `run` tiles of every `period` in raster order, from tile `first` on."""
+    jump = period - run + 1
+    return {
+        "tile_y0": first // tiles_x,
+        "tile_x0": first % tiles_x,
+        "tiles": tiles,
+        "run": run,
+        "jump_y": jump // tiles_x,
+        "jump_x": jump % tiles_x,
+    }
 
 
 def _both(placement: Placement, channels: int) -> dict[str, int]:

@@ -131,22 +131,25 @@ def prove_bounds(parts: Parts, node: Conv) -> None:
 
 
 def _digits(weight: IntArray, bits: int, name: str) -> tuple[IntArray, IntArray, IntArray]:
-    """Operators of every weight: index of the weight, digit, 1 for high digits; zero digits are dropped."""
+    """Operators of every weight: index of the weight, digit, 1 for high digits; zero digits are dropped.
+
+    A digit of eight, which an operator cannot hold, is two operators of four.
+    """
     limit = MAX_WIDE_WEIGHT if bits > DIGIT_BITS else DIGIT_HIGH
     lowest = -MAX_WIDE_WEIGHT if bits > DIGIT_BITS else DIGIT_LOW
     if len(weight) and (weight.max() > limit or weight.min() < lowest):
         raise InternalError(
             f"layer {name}: weights {weight.min()}..{weight.max()} do not fit {bits} bits ({lowest}..{limit})"
         )
-    everything = np.arange(len(weight))
-    if bits <= DIGIT_BITS:
-        return everything, weight, np.zeros_like(weight)
-    high, low = split_digits(weight)
+    high, low = split_digits(weight) if bits > DIGIT_BITS else (np.zeros_like(weight), weight)
+    eight = (low == DIGIT_LOW) & (high == 1)  # 16 - 8: cheaper without a high digit
+    high, low = np.where(eight, 0, high), np.where(eight, -DIGIT_LOW, low)
     source = np.concatenate((np.flatnonzero(high), np.flatnonzero(low)))
-    which = np.concatenate(
-        (np.ones(np.count_nonzero(high), np.int64), np.zeros(np.count_nonzero(low), np.int64))
-    )
-    return source, np.where(which == 1, high[source], low[source]), which
+    which = np.repeat((1, 0), (np.count_nonzero(high), np.count_nonzero(low)))
+    digit = np.where(which == 1, high[source], low[source])
+    # Operators hold three bits and a sign.
+    copies = np.where(np.abs(digit) == -DIGIT_LOW, 2, 1)
+    return np.repeat(source, copies), np.repeat(digit // copies, copies), np.repeat(which, copies)
 
 
 def _deal(group: IntArray, digit: IntArray, parts_of_group: IntArray) -> IntArray:

@@ -9,15 +9,16 @@ import numpy as np
 from espalier.arch.config import HardwareConfig
 from espalier.arch.program import COMMON_FIELDS
 from espalier.backend import descriptors
+from espalier.backend.hazards import Waits, layer_waits
 from espalier.backend.image import ImageMetadata, LayerInfo, MemoryUse, ProgramImage, TensorInfo
-from espalier.backend.lower import outside_sum, waits_for_load
+from espalier.backend.lower import waits_for_load
 from espalier.backend.memory import peak_words
 from espalier.backend.options import CompileOptions
 from espalier.backend.plan import Layer, Placement
 from espalier.backend.sections import build_program
 from espalier.backend.select import layer_stream_words, layer_table_entries
-from espalier.backend.streams import STREAM_WORD_BYTES, build_streams, rest_stream
-from espalier.backend.tables import TABLE_WORD_BYTES, conv_table, pool_table
+from espalier.backend.streams import END_WORD, STREAM_WORD_BYTES, build_streams, header
+from espalier.backend.tables import TABLE_WORD_BYTES, conv_table
 from espalier.errors import CapacityError
 from espalier.estimate.cycles import load_cycles, store_cycles
 from espalier.estimate.overheads import DEFAULT_OVERHEADS
@@ -60,17 +61,20 @@ def emit(
         [], [], DEFAULT_OVERHEADS.run,
     )  # fmt: skip
     stored = _stored(graph, placements, config, options)
+    waits = layer_waits(graph, placements, options.overlap)
     _load(graph, placements, config, state)
     for layer in layers:
         bases = [len(table) // TABLE_WORD_BYTES for table in state.tables]
-        wait = waits_for_load(graph, layer.index)
-        state.program += descriptors.conv_or_pool(graph, layer, placements, bases, config, wait)
-        _fill_streams(layer, placements, config, state)
-        _fill_tables(graph, layer, placements, config, state)
-        state.cycles += layer.cycles
+        load = waits_for_load(graph, layer.index)
+        wait = waits[layer.index]
+        state.program += descriptors.conv_or_pool(graph, layer, placements, bases, config, wait, load)
+        _fill_memories(layer, config, state)
+        state.cycles += _visible_cycles(layer, placements[layer.node.output], wait)
         if layer.node.output in stored:
             _store(graph, layer.node.output, layer.index, placements, stored, config, state)
     state.program += descriptors.end(config)
+    for stream in state.streams:
+        stream += END_WORD
     _check_program(state, config)
     program = build_program(
         bytes(state.program),
@@ -125,42 +129,43 @@ def _store(
     state.cycles += store_cycles(words, beats)
 
 
-def _fill_streams(
-    layer: Layer, placements: dict[str, Placement], config: HardwareConfig, state: _Emission
-) -> None:
+def _visible_cycles(layer: Layer, target: Placement, waits: Waits) -> int:
+    """Cycles that a layer adds to the total: of a pool that overlaps with others only the last tile."""
+    if layer.mapping is not None or waits.barrier:
+        return layer.cycles
+    return layer.cycles // descriptors.tile_count(target)
+
+
+def _fill_memories(layer: Layer, config: HardwareConfig, state: _Emission) -> None:
+    """Streams and tables of a layer."""
     operators = nulls = 0
-    if layer.mapping is not None:
+    mapping = layer.mapping
+    if mapping is not None:
         assert layer.pes is not None, "placed convolutions only"
-        streams = build_streams(layer.mapping)
-        tiles = descriptors.tile_count(placements[layer.node.output])
-        for branch, pe in np.ndindex(layer.pes.shape):
-            member = branch % layer.mapping.filter_groups
-            group_pe = int(layer.pes[branch, pe])
-            stream = streams[member][group_pe] if group_pe >= 0 else rest_stream()
-            state.streams[branch * config.pes_per_branch + pe] += stream.words
-            group = branch // layer.mapping.filter_groups
-            walks = descriptors.branch_tiles(tiles, layer.mapping.tile_groups, group) if group_pe >= 0 else 0
-            operators += walks * stream.operators
-            nulls += walks * stream.nulls
+        loops = {id(plan): build_streams(plan, mapping.block_words) for plan in mapping.plans}
+        for branch in range(config.branches):
+            role = mapping.role(branch)
+            for pe in range(config.branch_pes(branch)):
+                memory = state.streams[config.first_pe(branch) + pe]
+                if role is None:
+                    memory += header(0, 0, 0, 0, 0)
+                    continue
+                group, member = role
+                own = int(layer.pes[branch, pe])
+                stream = loops[id(group.plan)][member][own]
+                memory += header(
+                    len(stream.words) // STREAM_WORD_BYTES,
+                    int(group.plan.deal.filters[member, own]),
+                    group.tiles * mapping.passes,
+                    len(mapping.words),
+                    mapping.block_words,
+                )
+                memory += stream.words
+                operators += group.tiles * stream.operators
+                nulls += group.tiles * stream.nulls
+            state.tables[branch] += conv_table(layer, branch)
     state.operators.append(operators)
     state.nulls.append(nulls)
-
-
-def _fill_tables(
-    graph: IntegerGraph,
-    layer: Layer,
-    placements: dict[str, Placement],
-    config: HardwareConfig,
-    state: _Emission,
-) -> None:
-    node = layer.node
-    if isinstance(node, Conv):
-        for branch in range(config.branches):
-            state.tables[branch] += conv_table(layer, branch)
-        return
-    padding = outside_sum(node, graph.tensors[node.input], placements[node.input].pad, config.tile_size)
-    for branch in range(layer.pool_split[0] * layer.pool_split[1]):
-        state.tables[branch] += pool_table(node.requantisation, padding)
 
 
 def _check_program(state: _Emission, config: HardwareConfig) -> None:
@@ -231,7 +236,7 @@ def _layer_info(graph: IntegerGraph, layer: Layer, state: _Emission) -> LayerInf
         dense = node.dense_macs or node.weights.size * pixels
         effective = int(np.count_nonzero(node.weights)) * pixels
         bits = node.weight_bits
-    groups = (mapping.tile_groups, mapping.filter_groups) if mapping is not None else layer.pool_split
+    groups = [len(group.branches) for group in mapping.groups] if mapping is not None else [1]
     return LayerInfo(
         index=layer.index,
         name=node.name,
@@ -245,10 +250,10 @@ def _layer_info(graph: IntegerGraph, layer: Layer, state: _Emission) -> LayerInf
         dense_macs=int(dense),
         effective_macs=effective,
         predicted_cycles=layer.cycles,
-        tile_groups=groups[0],
-        filter_groups=groups[1],
+        tile_groups=len(groups),
+        filter_groups=max(groups),
         passes=mapping.passes if mapping is not None else 1,
         block_words=mapping.block_words if mapping is not None else 8,
         stream_words=int(layer_stream_words(layer).max()) if mapping is not None else 0,
-        table_entries=int(layer_table_entries(layer).max()) if mapping is not None else 1,
+        table_entries=int(layer_table_entries(layer).max()) if mapping is not None else 0,
     )

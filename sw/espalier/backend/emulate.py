@@ -13,11 +13,18 @@ import numpy.typing as npt
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.feature_layout import BANKS, pack_tiles, tile_pixels, tile_positions
-from espalier.arch.operators import ACCUMULATOR_DISTANCE, DIGIT_BITS, PACKED_FIELD_BITS, WORD_TAPS
+from espalier.arch.operators import (
+    ACCUMULATOR_DISTANCE,
+    DIGIT_BITS,
+    DIGIT_HIGH,
+    PACKED_FIELD_BITS,
+    WORD_TAPS,
+)
 from espalier.arch.program import (
     FIXED_POINT_BITS,
     FRACTION_BITS,
     MULTIPLIER_SHIFTS,
+    POOL_BRANCH,
     RESIDUAL_SHIFTS,
     Opcode,
 )
@@ -30,7 +37,10 @@ from espalier.backend.decode import (
     read_stream,
     read_table,
 )
+from espalier.backend.emulate_pool import frame, pool_tiles
 from espalier.backend.image import ProgramImage, check_hardware
+from espalier.backend.overlap_check import OverlapCheck
+from espalier.backend.streams import WIDE_BLOCK
 from espalier.errors import InternalError
 
 Bytes = npt.NDArray[np.uint8]
@@ -56,6 +66,7 @@ def emulate(image: ProgramImage, config: HardwareConfig, picture: Bytes) -> dict
         if step.opcode in (Opcode.CONV, Opcode.POOL):
             info = image.metadata.tensors[outputs[step.fields["layer"]]]
             result[info.name] = machine.read_tensor(step.fields, "out")[:, : info.height, : info.width]
+    machine.finish()
     for name, info in image.metadata.tensors.items():
         if info.dram_offset < 0 or name == image.metadata.input:
             continue
@@ -71,6 +82,7 @@ class Emulator:
         self.memories, self.config = memories, config
         self.feature = np.zeros((BANKS, config.feature_depth_words, config.lanes_per_pe), np.uint8)
         self.pointers = [0] * config.pes
+        self.overlap = OverlapCheck(config)
         self.ddr_input: Bytes = np.zeros(0, np.uint8)
         self.ddr_output: Bytes = np.zeros(0, np.uint8)
         self.where = ""
@@ -84,7 +96,28 @@ class Emulator:
             Opcode.CONV: self._conv,
             Opcode.POOL: self._pool,
         }
+        if step.opcode in (Opcode.CONV, Opcode.POOL):
+            self._check_overlap(step)
+        else:
+            self.overlap.everything_ended()
         action[step.opcode](step)
+
+    def finish(self) -> None:
+        """Check that all streams end here."""
+        self.where = "end of the program"
+        for index, pointer in enumerate(self.pointers):
+            stream, _ = read_stream(self.memories.streams[index], pointer)
+            if not stream.header["end"]:
+                self._fail(f"the stream of PE {index} goes on")
+
+    def _check_overlap(self, step: Descriptor) -> None:
+        fields = step.fields
+        residual = self._addresses(_residual_fields(fields), "residual") if fields["residual"] else None
+        problem = self.overlap.layer(
+            fields, self._addresses(fields, "in"), residual, self._addresses(fields, "out")
+        )
+        if problem:
+            self._fail(problem)
 
     def read_tensor(self, fields: dict[str, int], prefix: str) -> Bytes:
         """All lanes of a tensor as pixels uint8[channels, tiles_y * T, tiles_x * T]."""
@@ -122,20 +155,48 @@ class Emulator:
         words = _window_words(self, step)
         written = np.zeros((fields["out_channels"], fields["out_tiles_y"], fields["out_tiles_x"]), np.int64)
         for index, branch in enumerate(step.branches):
-            tiles = _tiles_of(fields, branch)
-            streams = [self._next_stream(index, pe) for pe in range(self.config.pes_per_branch)]
+            first = self.config.first_pe(index)
+            count = self.config.branch_pes(index)
+            streams = [self._next_stream(first + pe, step, branch) for pe in range(count)]
             if not branch["tiles"]:
                 continue
+            tiles = _tiles_of(fields, branch)
+            if not (np.diff(tiles) > 0).all():
+                self._fail("tiles are not in raster order")
             sums = np.stack([self._pe_sums(step, branch, stream, words, tiles) for stream in streams])
             entries = read_table(self.memories.tables[index], branch["table_base"], branch["table_entries"])
+            self._check_order(step, entries)
             self._drain(step, entries, [stream.filters for stream in streams], sums, tiles, written)
         if (written != 1).any():
             self._fail("some output words are written never or twice")
 
-    def _next_stream(self, branch: int, pe: int) -> OperatorStream:
-        index = branch * self.config.pes_per_branch + pe
+    def _next_stream(self, index: int, step: Descriptor, branch: dict[str, int]) -> OperatorStream:
+        """Read a PE's next layer and compare its header with the descriptor."""
+        fields = step.fields
         stream, self.pointers[index] = read_stream(self.memories.streams[index], self.pointers[index])
+        wide = int(fields["block_words"] == WIDE_BLOCK)
+        expected = {"sets": branch["tiles"] * fields["passes"], "end": 0}
+        if branch["tiles"]:
+            expected |= {"blocks": fields["blocks"], "wide_blocks": wide}
+        else:
+            expected |= {"loop_words": 0}
+        for name, value in expected.items():
+            if stream.header[name] != value:
+                self._fail(f"header of PE {index}: {name} is {stream.header[name]}, expected {value}")
         return stream
+
+    def _check_order(self, step: Descriptor, entries: list[dict[str, int]]) -> None:
+        """Channels ascend, over all passes if the layer says so, and its last word ends the layer."""
+        if not entries[-1]["last"]:
+            self._fail("the last table entry writes nothing")
+        latest = -1
+        for entry in entries:
+            if entry["last"]:
+                if entry["out_channel"] <= latest:
+                    self._fail(f"channel {entry['out_channel']} comes after {latest}")
+                latest = entry["out_channel"]
+            if entry["end_of_pass"] and not step.fields["ordered"]:
+                latest = -1
 
     def _pe_sums(
         self,
@@ -155,6 +216,8 @@ class Emulator:
         which, block, slot = np.unravel_index(run, (passes, blocks, stream.filters))
         word = block * fields["block_words"] + stream.slot
         real = stream.weight != 0
+        if (np.abs(stream.weight) > DIGIT_HIGH).any():
+            self._fail("an operator's weight has more than three bits and a sign")
         if (word[real] >= branch["channels"] * patterns).any() or (
             stream.slot >= fields["block_words"]
         ).any():
@@ -170,7 +233,7 @@ class Emulator:
                     ((which * config.accumulators + slot)[chosen], channel[chosen]),
                     stream.weight[chosen],
                 )
-                pixels = words[index][tap][branch["channel0"] :][: branch["channels"], tiles]
+                pixels = words[index][tap][: branch["channels"], tiles]
                 flat = pixels.reshape(branch["channels"], -1).astype(np.float64)
                 sums += (matrix @ flat).reshape(sums.shape)
         if sums.max(initial=0) >= 1 << PACKED_FIELD_BITS - 1 or sums.min(initial=0) < -(
@@ -206,7 +269,7 @@ class Emulator:
             taken[pe] += 1
             total = value if entry["first"] else total + value
             if entry["last"]:
-                self._write(step, entry, entry["out_channel"], total, tiles)
+                self._requantise(step, entry, total, tiles)
                 written[
                     entry["out_channel"],
                     tiles // step.fields["out_tiles_x"],
@@ -219,26 +282,26 @@ class Emulator:
         if which != step.fields["passes"]:
             self._fail(f"the table has {which} passes")
 
-    def _write(
-        self, step: Descriptor, entry: dict[str, int], channel: int, total: IntArray, tiles: IntArray
-    ) -> None:
+    def _requantise(self, step: Descriptor, entry: dict[str, int], total: IntArray, tiles: IntArray) -> None:
         """Requantise int64[tiles, T*T] and write the words of one channel."""
-        fields = step.fields
-        bank, word = self._addresses(fields, "out")
-        at = (tiles // fields["out_tiles_x"], tiles % fields["out_tiles_x"], np.full(len(tiles), channel))
-        scaled = _saturate((total + entry["bias"]) * entry["multiplier"] >> MULTIPLIER_SHIFTS[entry["shift"]])
+        fields, channel = step.fields, entry["out_channel"]
+        scaled = _scale(total, entry)
         if fields["residual"]:
-            source = {**fields, "residual_channels": fields["out_channels"]}
-            source |= {f"residual_{name}": fields[f"out_{name}"] for name in ("tiles_y", "tiles_x", "pitch")}
-            other_bank, other_word = self._addresses(source, "residual")
-            pixels = self.feature[other_bank[at], other_word[at]].astype(np.int64) - fields["residual_zero"]
+            bank, word = self._addresses(_residual_fields(fields), "residual")
+            at = (tiles // fields["out_tiles_x"], tiles % fields["out_tiles_x"], channel)
+            pixels = self.feature[bank[at], word[at]].astype(np.int64) - fields["residual_zero"]
             scaled = scaled + _saturate(
                 pixels * fields["residual_multiplier"] >> RESIDUAL_SHIFTS[fields["residual_shift"]]
             )
-        rounded = (scaled + (1 << FRACTION_BITS - 1) >> FRACTION_BITS) + fields["out_zero"]
-        result = np.clip(rounded, 0, 255).astype(np.uint8)
-        result[~self._inside(fields, tiles)] = fields["out_pad"]
-        self.feature[bank[at], word[at]] = result
+        self._write(fields, _to_bytes(scaled, fields["out_zero"])[None], channel, tiles)
+
+    def _write(self, fields: dict[str, int], values: Bytes, channel: int, tiles: IntArray) -> None:
+        """Write words uint8[channels, tiles, T*T] from a channel on."""
+        bank, word = self._addresses(fields, "out")
+        values[:, ~self._inside(fields, tiles)] = fields["out_pad"]
+        channels = np.arange(channel, channel + len(values))[:, None]
+        at = tiles // fields["out_tiles_x"], tiles % fields["out_tiles_x"], channels
+        self.feature[bank[at], word[at]] = values
 
     def _inside(self, fields: dict[str, int], tiles: IntArray) -> npt.NDArray[np.bool_]:
         """Lanes that lie inside the map: bool[tiles, T*T]."""
@@ -252,24 +315,22 @@ class Emulator:
         return (row < rows[:, None]) & (column < columns[:, None])
 
     def _pool(self, step: Descriptor) -> None:
-        fields = step.fields
-        words = _window_words(self, step)
-        for index, branch in enumerate(step.branches):
-            if not branch["tiles"]:
-                continue
-            tiles = _tiles_of(fields, branch)
-            entry = read_table(self.memories.tables[index], branch["table_base"], 1)[0]
-            for channel in range(branch["channel0"], branch["channel0"] + branch["channels"]):
-                taken = [
-                    words[number][tap][channel, tiles].astype(np.int64)
-                    for number, pattern in enumerate(step.patterns)
-                    for tap in range(WORD_TAPS)
-                    if pattern["taps"] >> tap & 1
-                ]
-                total = np.sum(taken, axis=0) if fields["average"] else np.max(taken, axis=0)
-                if fields["reduce"]:
-                    total = np.broadcast_to(total.sum(axis=1, keepdims=True), total.shape)
-                self._write(step, entry, channel, total, tiles)
+        fields, branch = step.fields, step.branches[POOL_BRANCH]
+        tiles = _tiles_of(fields, branch)
+        if not np.array_equal(tiles, np.arange(fields["out_tiles_y"] * fields["out_tiles_x"])):
+            self._fail("the pool unit does not walk all tiles")
+        if branch["channels"] != fields["in_channels"] or branch["group_mask"] != 1 << self.config.branches:
+            self._fail("the pool unit does not walk all channels by itself")
+        # In place, every tile must find those that it needs still there.
+        in_place = fields["in_base"] == fields["out_base"]
+        for turn in np.split(tiles, len(tiles)) if in_place else [tiles]:
+            values = pool_tiles(step, self.read_tensor(fields, "in"), turn, self.config.tile_size, self._fail)
+            if fields["reduce"]:
+                entry = {name: fields[f"pool_{name}"] for name in ("multiplier", "shift", "bias")}
+                stored = _to_bytes(_scale(values, entry), fields["out_zero"])
+            else:
+                stored = values.astype(np.uint8)
+            self._write(fields, stored, 0, turn)
 
     def _fail(self, what: str) -> NoReturn:
         raise InternalError(f"{self.where}: {what}")
@@ -278,14 +339,8 @@ class Emulator:
 def _window_words(machine: Emulator, step: Descriptor) -> list[list[Bytes]]:
     """Collect what every output tile sees: [pattern][tap] uint8[channels, tiles, T*T], legal taps only."""
     fields, size = step.fields, machine.config.tile_size
-    pixels = machine.read_tensor(fields, "in")
     stride = fields["stride"]
-    # Tiles outside the map read as the pad value; 12 tiles are further than any pattern and tap reach.
-    border = 12 * size
-    far = border + size * (stride * max(fields["out_tiles_y"], fields["out_tiles_x"]) + 2)
-    framed = np.full((pixels.shape[0], border + far, border + far), fields["in_pad"], np.uint8)
-    rows, columns = min(pixels.shape[1], far), min(pixels.shape[2], far)
-    framed[:, border : border + rows, border : border + columns] = pixels[:, :rows, :columns]
+    framed, border = frame(fields, machine.read_tensor(fields, "in"), size)
     lane = np.arange(size)
     result: list[list[Bytes]] = []
     for number, pattern in enumerate(step.patterns):
@@ -314,12 +369,28 @@ def _window_words(machine: Emulator, step: Descriptor) -> list[list[Bytes]]:
 def _tiles_of(fields: dict[str, int], branch: dict[str, int]) -> IntArray:
     """Tile numbers (row * out_tiles_x + column) that a branch walks."""
     y, x, numbers = branch["tile_y0"], branch["tile_x0"], []
-    for _ in range(branch["tiles"]):
+    for index in range(branch["tiles"]):
         numbers.append(y * fields["out_tiles_x"] + x)
-        x, y = x + fields["step_x"], y + fields["step_y"]
+        jump = (index + 1) % branch["run"] == 0
+        x, y = x + (branch["jump_x"] if jump else 1), y + (branch["jump_y"] if jump else 0)
         if x >= fields["out_tiles_x"]:
             x, y = x - fields["out_tiles_x"], y + 1
     return np.array(numbers, np.int64)
+
+
+def _residual_fields(fields: dict[str, int]) -> dict[str, int]:
+    """Descriptor fields with the shape of the residual tensor, which is the output's."""
+    shape = ("channels", "tiles_y", "tiles_x")
+    return {**fields, **{f"residual_{name}": fields[f"out_{name}"] for name in shape}}
+
+
+def _scale(total: IntArray, entry: dict[str, int]) -> IntArray:
+    return _saturate((total + entry["bias"]) * entry["multiplier"] >> MULTIPLIER_SHIFTS[entry["shift"]])
+
+
+def _to_bytes(scaled: IntArray, zero_point: int) -> Bytes:
+    rounded = (scaled + (1 << FRACTION_BITS - 1) >> FRACTION_BITS) + zero_point
+    return np.clip(rounded, 0, 255).astype(np.uint8)
 
 
 def _saturate(values: IntArray) -> IntArray:

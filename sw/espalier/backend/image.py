@@ -24,7 +24,7 @@ from espalier.arch.feature_layout import unpack_tiles
 from espalier.errors import InternalError, ModelFileError
 
 MAGIC = b"ESPALIER"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 # magic, format version, configuration hash, metadata bytes, program bytes, CRC32 of both, CRC32 of the above
 _HEADER = struct.Struct("<8sIIIIIII")
@@ -70,7 +70,7 @@ class TensorInfo:
 class LayerInfo:
     """One layer as compiled; `index` is the layer number in status register and counters.
 
-    kind: "conv", "max", "average" or "global". operators: issued per picture, null operators not counted.
+    kind: "conv", "max" or "global". operators: issued per picture, null operators not counted.
     dense_macs: of the layer as the user wrote it; effective_macs: those with a weight other than zero.
     """
 

@@ -10,12 +10,12 @@ import numpy as np
 from espalier.arch.config import HardwareConfig
 from espalier.arch.program import TABLE_FIELDS
 from espalier.backend.digits import build_parts
-from espalier.backend.geometry import global_geometry, kernel_geometry
-from espalier.backend.mapping import conv_candidates, conv_load, pool_mapping, tile_grid
+from espalier.backend.geometry import global_geometry, kernel_geometry, pool_geometry
+from espalier.backend.mapping import busiest_groups, conv_candidates, conv_load, tile_grid
 from espalier.backend.options import CompileOptions
 from espalier.backend.plan import Layer
 from espalier.errors import CapacityError, UnsupportedModelError
-from espalier.estimate.cycles import FloatArray, conv_cycles, load_cycles
+from espalier.estimate.cycles import FloatArray, conv_cycles, load_cycles, pool_cycles
 from espalier.ir.graph import Conv, IntegerGraph, Node, Pool, Tensor
 
 Progress = Callable[[str, int, int], None]
@@ -26,18 +26,18 @@ _MAX_OUT_CHANNELS = next(field.high for field in TABLE_FIELDS if field.name == "
 def lower_graph(
     graph: IntegerGraph, config: HardwareConfig, options: CompileOptions, progress: Progress | None = None
 ) -> list[Layer]:
-    """One layer per node. Convolutions get their candidates, pooling layers their split."""
+    """One layer per node. Convolutions get their candidates."""
     layers = []
     for index, node in enumerate(graph.nodes):
         if progress is not None:
             progress(f"mapping {node.name}", index, len(graph.nodes))
         layer = _lower_node(graph, index, node, config)
-        target = graph.tensors[node.output]
         if isinstance(node, Conv):
+            target = graph.tensors[node.output]
             layer.parts = build_parts(node, layer.geometry)
             layer.candidates = conv_candidates(layer, target, config, options.reorder)
         else:
-            layer.pool_split, layer.pool_cycles = pool_mapping(layer, target, config)
+            layer.pool_cycles = _pool_cycles(graph, layer, config)
         layers.append(layer)
     return layers
 
@@ -47,9 +47,9 @@ def predict_exactly(graph: IntegerGraph, layers: list[Layer], config: HardwareCo
     for layer in layers:
         rows = loaded_rows(graph, layer, config) if waits_for_load(graph, layer.index) else None
         if layer.mapping is not None:
-            grid = tile_grid(graph.tensors[layer.node.output], config.tile_size)
-            load = conv_load(layer, layer.mapping, *grid)
-            cycles = conv_cycles(load, config, rows, exact=True)
+            tiles_x = tile_grid(graph.tensors[layer.node.output], config.tile_size)[1]
+            loads = [conv_load(layer, layer.mapping, g, tiles_x) for g in busiest_groups(layer.mapping)]
+            cycles = max(conv_cycles(load, config, rows, exact=True) for load in loads)
             layer.mapping = dataclasses.replace(layer.mapping, cycles=cycles)
         elif rows is not None:
             left = layer.pool_cycles * (1 - np.arange(len(rows)) / len(rows))  # from each tile row to the end
@@ -82,9 +82,17 @@ def _lower_node(graph: IntegerGraph, index: int, node: Node, config: HardwareCon
     elif node.kind == "global":
         geometry = global_geometry(*tile_grid(graph.tensors[node.input], config.tile_size), where)
     else:
-        used = np.ones(node.kernel, np.bool_)
-        geometry = kernel_geometry(used, node.stride, node.pads[:2], 1, config.tile_size, where)
+        assert node.kind == "max", "averages over a window are convolutions by now"
+        geometry = pool_geometry(node.kernel, node.stride, node.pads[:2], config.tile_size, where)
     return Layer(index, node, geometry)
+
+
+def _pool_cycles(graph: IntegerGraph, layer: Layer, config: HardwareConfig) -> int:
+    target, patterns = graph.tensors[layer.node.output], layer.geometry.patterns
+    tiles_y, tiles_x = tile_grid(target, config.tile_size)
+    taps = sum(pattern.taps.bit_count() for pattern in patterns)
+    steps = sum(not pattern.taps for pattern in patterns)
+    return pool_cycles(tiles_y * tiles_x * target.channels, taps, steps, layer.geometry.fetches)
 
 
 def check_supported(graph: IntegerGraph) -> None:

@@ -2,52 +2,73 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from espalier.arch.config import HardwareConfig
-from espalier.arch.feature_layout import tensor_pitch, tensor_words
+from espalier.arch.feature_layout import BANK_SIDE, tensor_pitch
+from espalier.backend.hazards import can_pool_in_place, layer_waits, needs_barrier, needs_pool, tensor_uses
 from espalier.backend.mapping import tile_grid
 from espalier.backend.plan import Placement
 from espalier.errors import CapacityError
-from espalier.ir.graph import IntegerGraph
-from espalier.passes.lower_padding import tensor_pad, tensors_read
+from espalier.ir.graph import IntegerGraph, Pool
+from espalier.passes.lower_padding import tensor_pad
 
 
 @dataclass(frozen=True)
-class _Lifetime:
-    """Words of a tensor and the first and last step at which they are in use (step i + 1 is node i)."""
+class _Tensor:
+    """Words of a tensor and the nodes that use it; `last` is one beyond all nodes for the graph's output."""
 
     name: str
     words: int
-    first: int
+    pitch: int
+    uses: list[int]
     last: int
 
-    def meets(self, other: _Lifetime) -> bool:
-        return self.first <= other.last and other.first <= self.last
+    @property
+    def first(self) -> int:
+        return self.uses[0]
 
 
-def place_tensors(graph: IntegerGraph, config: HardwareConfig) -> dict[str, Placement]:
+_Unit = list[_Tensor]  # tensors that begin at the same word, the largest first
+_Conflict = Callable[[_Tensor, _Tensor], bool]
+_Need = Callable[[IntegerGraph, list[int], int], bool]
+
+# What sharing of words may cost is avoided where there is room.
+_APART: tuple[tuple[_Need, ...], ...] = ((needs_barrier, needs_pool), (needs_barrier,), ())
+
+
+def place_tensors(graph: IntegerGraph, config: HardwareConfig, overlap: bool = True) -> dict[str, Placement]:
     """Place every tensor of the graph.
 
-    Several orders are tried, each tensor going to the smallest gap that holds it.
+    Several orders are tried, each tensor going to the smallest gap that holds it. Of the attempts that fit,
+    the one wins after which layers have least to wait for each other.
 
     Raises:
         CapacityError: names the layer at which most words are in use, and how many are missing.
 
     """
-    lifetimes = _lifetimes(graph, config)
-    orders = (
-        sorted(lifetimes, key=lambda t: (-t.words, t.first)),
-        sorted(lifetimes, key=lambda t: (t.first, -t.words)),
-        sorted(lifetimes, key=lambda t: (-t.words * (t.last - t.first + 1), t.first)),
-        sorted(lifetimes, key=lambda t: (t.first - t.last, -t.words)),
-    )
-    attempts = [_place(order) for order in orders]
-    words = {t.name: t.words for t in lifetimes}
-    best = min(attempts, key=lambda bases: max(base + words[name] for name, base in bases.items()))
-    if max(base + words[name] for name, base in best.items()) > config.feature_depth_words:
-        _explain(graph, config, lifetimes, best)
-    return {name: _placement(graph, name, best[name], config) for name in best}
+    attempts: list[tuple[tuple[int, int, int, int], dict[str, int], list[_Unit]]] = []
+    for in_place, apart in itertools.product((False, True), _APART if overlap else ((),)):
+        units = _units(graph, config, in_place)
+        for order in _orders(units):
+            bases = _place(order, _conflict(graph, apart))
+            peak = max(bases[tensor.name] + tensor.words for unit in units for tensor in unit)
+            missing = max(peak - config.feature_depth_words, 0)
+            places = _placements(graph, bases, units, config)
+            waits = layer_waits(graph, places, overlap)
+            barriers = sum(wait.barrier for wait in waits)
+            pools = sum(
+                wait.wait_pool and isinstance(graph.nodes[index - 1], Pool)
+                for index, wait in enumerate(waits)
+            )
+            score = (missing, barriers, pools, peak)
+            attempts.append((score, bases, units))
+    score, bases, units = min(attempts, key=lambda attempt: attempt[0])
+    if score[0]:
+        _explain(graph, config, [tensor for unit in units for tensor in unit], bases)
+    return _placements(graph, bases, units, config)
 
 
 def peak_words(placements: dict[str, Placement]) -> int:
@@ -55,58 +76,97 @@ def peak_words(placements: dict[str, Placement]) -> int:
     return max(place.base + place.words for place in placements.values())
 
 
-def _lifetimes(graph: IntegerGraph, config: HardwareConfig) -> list[_Lifetime]:
-    first = {graph.input: 0}
-    last = {graph.input: 0}
-    for step, node in enumerate(graph.nodes, start=1):
-        first[node.output] = last[node.output] = step
-        for name in tensors_read(node):
-            last[name] = step
-    last[graph.output] = len(graph.nodes) + 1
-    result = []
-    for name in first:
+def _units(graph: IntegerGraph, config: HardwareConfig, in_place: bool) -> list[_Unit]:
+    """Tensors to be placed, pooled ones together with what they are pooled from if that is wanted."""
+    units: dict[str, _Unit] = {}
+    sources = {
+        node.output: node.input
+        for index, node in enumerate(graph.nodes)
+        if in_place and can_pool_in_place(graph, index, config.tile_size)
+    }
+    uses = tensor_uses(graph)
+    for name in uses:
+        unit = units[sources[name]] if name in sources else []
         tensor = graph.tensors[name]
-        words = tensor_words(*tile_grid(tensor, config.tile_size), tensor.channels)
-        result.append(_Lifetime(name, words, first[name], last[name]))
-    return result
+        tiles_y, tiles_x = tile_grid(tensor, config.tile_size)
+        pitch = unit[0].pitch if unit else tensor_pitch(tiles_x)
+        rows = -(-tiles_y // BANK_SIDE)
+        words = ((rows - 1) * pitch + tensor_pitch(tiles_x)) * tensor.channels
+        last = len(graph.nodes) if name == graph.output else uses[name][-1]
+        unit.append(_Tensor(name, words, pitch, uses[name], last))
+        units[name] = unit
+    return list({id(unit): unit for unit in units.values()}.values())
 
 
-def _place(order: list[_Lifetime]) -> dict[str, int]:
-    placed: list[tuple[int, _Lifetime]] = []
-    for tensor in order:
-        busy = sorted((base, base + other.words) for base, other in placed if other.meets(tensor))
-        base, gap, cursor = None, None, 0
-        for start, end in busy:
-            if start - cursor >= tensor.words and (gap is None or start - cursor < gap):
-                base, gap = cursor, start - cursor
-            cursor = max(cursor, end)
-        placed.append((cursor if base is None else base, tensor))
-    return {tensor.name: base for base, tensor in placed}
+def _orders(units: list[_Unit]) -> tuple[list[_Unit], ...]:
+    def length(unit: _Unit) -> int:
+        return unit[-1].last - unit[0].first
 
-
-def _placement(graph: IntegerGraph, name: str, base: int, config: HardwareConfig) -> Placement:
-    tensor = graph.tensors[name]
-    tiles_y, tiles_x = tile_grid(tensor, config.tile_size)
-    return Placement(
-        base=base,
-        words=tensor_words(tiles_y, tiles_x, tensor.channels),
-        pitch=tensor_pitch(tiles_x),
-        tiles_y=tiles_y,
-        tiles_x=tiles_x,
-        pad=tensor_pad(graph, name, config.tile_size),
+    return (
+        sorted(units, key=lambda u: (-u[0].words, u[0].first)),
+        sorted(units, key=lambda u: (u[0].first, -u[0].words)),
+        sorted(units, key=lambda u: (-u[0].words * (length(u) + 1), u[0].first)),
+        sorted(units, key=lambda u: (-length(u), -u[0].words)),
     )
 
 
+def _conflict(graph: IntegerGraph, apart: tuple[_Need, ...]) -> _Conflict:
+    """Whether two tensors need words of their own; `apart`: reasons besides being alive together."""
+
+    def conflict(one: _Tensor, other: _Tensor) -> bool:
+        early, late = (one, other) if one.first <= other.first else (other, one)
+        return late.first <= early.last or any(need(graph, early.uses, late.first) for need in apart)
+
+    return conflict
+
+
+def _place(order: list[_Unit], conflict: _Conflict) -> dict[str, int]:
+    """First word of every tensor."""
+    placed: list[tuple[int, _Tensor]] = []
+    for unit in order:
+        busy = [
+            (base, base + other.words, tensor.words)
+            for base, other in placed
+            for tensor in unit
+            if conflict(tensor, other)
+        ]
+        best: tuple[float, int] | None = None
+        for base in sorted({0, *(end for _, end, _ in busy)}):
+            if all(base + words <= start or end <= base for start, end, words in busy):
+                gap = min((start - base for start, _, _ in busy if start >= base), default=float("inf"))
+                best = min(best or (gap, base), (gap, base))
+        assert best is not None, "there is room behind everything"
+        placed += [(best[1], tensor) for tensor in unit]
+    return {tensor.name: base for base, tensor in placed}
+
+
+def _placements(
+    graph: IntegerGraph, bases: dict[str, int], units: list[_Unit], config: HardwareConfig
+) -> dict[str, Placement]:
+    result = {}
+    for tensor in (tensor for unit in units for tensor in unit):
+        tiles_y, tiles_x = tile_grid(graph.tensors[tensor.name], config.tile_size)
+        result[tensor.name] = Placement(
+            base=bases[tensor.name],
+            words=tensor.words,
+            pitch=tensor.pitch,
+            tiles_y=tiles_y,
+            tiles_x=tiles_x,
+            pad=tensor_pad(graph, tensor.name, config.tile_size),
+        )
+    return result
+
+
 def _explain(
-    graph: IntegerGraph, config: HardwareConfig, lifetimes: list[_Lifetime], bases: dict[str, int]
+    graph: IntegerGraph, config: HardwareConfig, tensors: list[_Tensor], bases: dict[str, int]
 ) -> None:
-    steps = range(1, len(graph.nodes) + 1)
-    live = {step: [t for t in lifetimes if t.first <= step <= t.last] for step in steps}
+    steps = range(len(graph.nodes))
+    live = {step: [t for t in tensors if t.first <= step <= t.last] for step in steps}
     step = max(steps, key=lambda s: max(bases[t.name] + t.words for t in live[s]))
     needed = max(bases[t.name] + t.words for t in live[step])
-    tensors = ", ".join(f"{t.name} {t.words}" for t in live[step])
+    names = ", ".join(f"{t.name} {t.words}" for t in live[step])
     raise CapacityError(
-        f"feature memory: layer {graph.nodes[step - 1].name} needs {needed} words per bank ({tensors}),"
+        f"feature memory: layer {graph.nodes[step].name} needs {needed} words per bank ({names}),"
         f" the target '{config.name}' has {config.feature_depth_words}"
         f" ({needed - config.feature_depth_words} too many); use a smaller picture or a narrower network"
     )

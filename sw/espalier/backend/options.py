@@ -12,12 +12,13 @@ class CompileOptions:
     reorder: deal filters to PEs by load (longest first) and choose the split over branches, passes and block
         size by predicted cycles. Without it filters go to PEs in their own order, in equal numbers.
     pad: lengthen every DDR section with zero words to whole AXI bursts, so that the program load moves
-    nothing
-        but full, aligned bursts. Null operators that the hardware needs (empty runs, accumulator distance,
-        whole stream words) are there in any case.
+        nothing but full, aligned bursts. Null operators that the hardware needs (empty runs, accumulator
+        distance, whole stream words) are there in any case.
     store_all: store every layer's output in DDR, for comparison tensor by tensor. Costs time.
+    overlap: let layers begin before the one before has ended. Without it every layer waits.
     """
 
     reorder: bool = True
     pad: bool = True
     store_all: bool = False
+    overlap: bool = True

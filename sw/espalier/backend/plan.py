@@ -20,46 +20,115 @@ CountArray = npt.NDArray[np.int32]
 class Deal:
     """Which PE sums which part in which pass.
 
-    part_at: int64[branches of a group, PEs, passes, slots], -1: none; slots of a PE are in the order in
-    which its accumulators are drained, empty ones last. filters: int64[branches, PEs], slots that the PE
-    walks, at least one. filter_order: int64[K], filters in table order.
+    part_at: int64[branches of a group, PEs, passes, slots], -1: none. Slots of a PE are in the order in which
+    its accumulators are drained: the ones it does not need in this pass first, then its filters in ascending
+    order. filters: int64[branches, PEs], slots that the PE walks; 0 where the branch has no such PE.
     """
 
     part_at: IntArray
     filters: IntArray
-    filter_order: IntArray
 
 
 @dataclass(frozen=True)
-class Mapping:
-    """One way to spread a convolution over the branches.
+class Plan:
+    """How the branches of a tile group share the filters of a convolution.
 
-    tile_groups groups of filter_groups branches each: groups take different tiles, branches of a group take
-    different filters. lengths: int32[branches of a group, PEs, passes, blocks, slots], operators of every
-    run with its nulls. words: int64[blocks], window words of every block. cycles: predicted.
+    pes: PEs of every branch. lengths: int32[branches, PEs, passes, blocks, slots], operators of every run
+    with its nulls; arrays are as wide as the largest branch.
     """
 
-    tile_groups: int
-    filter_groups: int
-    passes: int
-    block_words: int
-    words: IntArray
+    pes: tuple[int, ...]
     parts: Parts
     deal: Deal
     lengths: CountArray
-    cycles: int = 0
+
+    @property
+    def passes(self) -> int:
+        """Sets of a tile."""
+        return self.deal.part_at.shape[2]
+
+    @property
+    def exists(self) -> npt.NDArray[np.bool_]:
+        """Which PEs there are: bool[branches, PEs]."""
+        return np.arange(max(self.pes)) < np.array(self.pes)[:, None]
 
     @property
     def stream_words(self) -> IntArray:
-        """Stream words of every PE, header included: int64[branches of a group, PEs]."""
+        """Stream words of every PE, header included: int64[branches, PEs]."""
         operators: IntArray = self.lengths.sum(axis=(2, 3, 4), dtype=np.int64)
         return 1 - (-operators // OPERATORS_PER_WORD)
 
     @property
     def table_entries(self) -> IntArray:
-        """Table entries of every branch of a group, all passes together: int64[branches]."""
+        """Table entries of every branch, all passes together: int64[branches]."""
         accumulators: IntArray = self.deal.filters.sum(axis=1)
         return accumulators * self.passes
+
+
+@dataclass(frozen=True)
+class Group:
+    """Branches that walk the same tiles with different filters.
+
+    branches: numbers of physical branches. Of every `period` tiles in raster order the group takes `run`,
+    from tile `first` on; `tiles`: all in all.
+    """
+
+    branches: tuple[int, ...]
+    plan: Plan
+    first: int
+    run: int
+    period: int
+    tiles: int
+
+    def places(self) -> IntArray:
+        """Numbers (row * tiles_x + column) of the group's tiles: int64[tiles]."""
+        turn, place = np.divmod(np.arange(self.tiles, dtype=np.int64), self.run)
+        numbers: IntArray = turn * self.period + self.first + place
+        return numbers
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """One way to spread a convolution over the branches; branches in no group rest.
+
+    words: int64[blocks], window words of every block. cycles: predicted.
+    """
+
+    groups: tuple[Group, ...]
+    block_words: int
+    words: IntArray
+    cycles: int = 0
+
+    @property
+    def passes(self) -> int:
+        """Sets of a tile, the same for all groups."""
+        return self.groups[0].plan.passes
+
+    @property
+    def plans(self) -> list[Plan]:
+        """The different plans of all groups."""
+        return list({id(group.plan): group.plan for group in self.groups}.values())
+
+    @property
+    def mean_stream_words(self) -> float:
+        """Stream words of the mean PE, in branches of the size for which that is most."""
+        kinds: dict[int, list[IntArray]] = {}
+        for plan in self.plans:
+            for words, pes in zip(plan.stream_words, plan.pes, strict=True):
+                kinds.setdefault(pes, []).append(words[:pes])
+        return max(float(np.concatenate(words).mean()) for words in kinds.values())
+
+    @property
+    def most_table_entries(self) -> int:
+        """Table entries of the branch with most."""
+        return max(int(plan.table_entries.max()) for plan in self.plans)
+
+    def role(self, branch: int) -> tuple[Group, int] | None:
+        """Group of a physical branch and its number there; None: it rests."""
+        for group in self.groups:
+            if branch in group.branches:
+                return group, group.branches.index(branch)
+        return None
 
 
 @dataclass(frozen=True)
@@ -78,8 +147,8 @@ class Placement:
 class Layer:
     """A node on its way to a descriptor.
 
-    parts and mapping belong to convolutions; pes: int64[branches, PEs], PE of the mapping's group that each
-    physical PE plays, -1: rests. pool_split: (tile_groups, channel_groups) of a pooling layer.
+    parts and mapping belong to convolutions; pes: int64[branches, PEs], PE of its plan that each physical PE
+    plays, -1: rests or does not exist.
     """
 
     index: int
@@ -89,7 +158,6 @@ class Layer:
     mapping: Mapping | None = None
     candidates: list[Mapping] = field(default_factory=list)
     pes: IntArray | None = None
-    pool_split: tuple[int, int] = (1, 1)
     pool_cycles: int = 0
 
     @property

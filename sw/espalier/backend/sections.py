@@ -21,8 +21,8 @@ def build_program(
 ) -> bytes:
     """All sections and the END section. Empty ones are left out.
 
-    streams: of PE branch * pes_per_branch + PE. With `whole_bursts` a section is lengthened with zero words
-    until the next one starts on a burst boundary, where the destination has room for them.
+    streams: of every PE, counted over all branches. With `whole_bursts` a section is lengthened with zero
+    words until the next one starts on a burst boundary, where the destination has room for them.
     """
     sections = [(SectionKind.PROGRAM, 0, descriptors, config.program_depth_words)]
     sections += [(SectionKind.STREAM, i, data, config.stream_depth_words) for i, data in enumerate(streams)]

@@ -59,21 +59,22 @@ def _choose(convs: list[Layer], budget: npt.NDArray[np.float64]) -> bool:
 
 
 def _mapping_use(mapping: Mapping) -> npt.NDArray[np.float64]:
-    return np.array([float(mapping.stream_words.mean()), float(mapping.table_entries.max())])
+    return np.array([mapping.mean_stream_words, float(mapping.most_table_entries)])
 
 
 def _place(layers: list[Layer], config: HardwareConfig) -> None:
-    """Give every PE of a mapping to a physical one, long streams to the emptiest memories."""
-    used = np.zeros((config.branches, config.pes_per_branch), np.int64)
+    """Give every PE of a plan to a physical one, long streams to the emptiest memories."""
+    used = np.zeros((config.branches, config.most_pes), np.int64)
     for layer in layers:
         if layer.mapping is None:
             continue
-        words = layer.mapping.stream_words
-        pes = np.full((config.branches, config.pes_per_branch), -1, np.int64)
-        for branch in range(layer.mapping.tile_groups * layer.mapping.filter_groups):
-            member = branch % layer.mapping.filter_groups
-            pes[branch, np.argsort(used[branch], kind="stable")] = np.argsort(-words[member], kind="stable")
-        layer.pes = pes
+        layer.pes = np.full((config.branches, config.most_pes), -1, np.int64)
+        for group in layer.mapping.groups:
+            for member, branch in enumerate(group.branches):
+                pes = config.branch_pes(branch)
+                emptiest = np.argsort(used[branch, :pes], kind="stable")
+                words = group.plan.stream_words[member, :pes]
+                layer.pes[branch, emptiest] = np.argsort(-words, kind="stable")
         used += layer_stream_words(layer)
 
 
@@ -81,26 +82,24 @@ def layer_stream_words(layer: Layer) -> IntArray:
     """Stream words of every physical PE: int64[branches, PEs]; a PE that rests still has a header."""
     assert layer.mapping is not None and layer.pes is not None, "placed convolutions only"
     words = np.ones(layer.pes.shape, np.int64)
-    for branch in np.flatnonzero((layer.pes >= 0).any(axis=1)):
-        member = branch % layer.mapping.filter_groups
-        words[branch] = layer.mapping.stream_words[member][layer.pes[branch]]
+    for group in layer.mapping.groups:
+        for member, branch in enumerate(group.branches):
+            own = layer.pes[branch] >= 0
+            words[branch, own] = group.plan.stream_words[member][layer.pes[branch, own]]
     return words
 
 
 def layer_table_entries(layer: Layer) -> IntArray:
     """Table entries of every physical branch: int64[branches]."""
-    assert layer.pes is not None, "placed layers only"
+    assert layer.mapping is not None and layer.pes is not None, "placed convolutions only"
     entries = np.zeros(len(layer.pes), np.int64)
-    for branch in np.flatnonzero((layer.pes >= 0).any(axis=1)):
-        if layer.mapping is None:
-            entries[branch] = 1
-        else:
-            entries[branch] = layer.mapping.table_entries[branch % layer.mapping.filter_groups]
+    for group in layer.mapping.groups:
+        entries[list(group.branches)] = group.plan.table_entries
     return entries
 
 
 def _stream_use(layers: list[Layer], config: HardwareConfig) -> IntArray:
-    total = np.zeros((config.branches, config.pes_per_branch), np.int64)
+    total = np.ones((config.branches, config.most_pes), np.int64)  # the word that ends the stream
     for layer in layers:
         if layer.mapping is not None:
             total += layer_stream_words(layer)
@@ -110,7 +109,8 @@ def _stream_use(layers: list[Layer], config: HardwareConfig) -> IntArray:
 def _table_use(layers: list[Layer], config: HardwareConfig) -> IntArray:
     total = np.zeros(config.branches, np.int64)
     for layer in layers:
-        total += layer_table_entries(layer) if layer.mapping is not None else 1
+        if layer.mapping is not None:
+            total += layer_table_entries(layer)
     return total
 
 

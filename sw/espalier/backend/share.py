@@ -57,14 +57,14 @@ def share_parts(
     cost = np.maximum(counts, 1).sum(axis=1).astype(np.int64)
     order = filter_order(parts, cost)
     bins = deal_to_bins(parts, cost, order, shape)
-    if bins is None or shape.pes < 2:
+    if bins is None or max(shape.pes) < 2:
         return None
     links = _choose(parts, cost, bins, shape, cuts)
     place = _deal_rest(parts, cost, order, bins, links, shape) if len(links.part) else None
     if place is None:
         return None
     taken = _balance(counts, place, links, shape)
-    return _exchange(parts, place, links, taken, order, block_words, shape)
+    return _exchange(parts, place, links, taken, block_words, shape)
 
 
 def tournament(players: int) -> list[tuple[IntArray, IntArray]]:
@@ -89,10 +89,12 @@ def _choose(parts: Parts, cost: IntArray, bins: IntArray, shape: Shape, cuts: in
     sums = group_sums(parts.part, parts.digit, parts.count + 1)
     # Where both parts are nearly full, no operator can move.
     movable = paired & ((sums[:-1] + sums[1:]).max(axis=1) <= _PAIR_LIMIT * 2 * MAX_WEIGHT_SUM)
-    rounds = tournament(shape.pes)
-    size = len(rounds[0][0])
     rows = []
     for place in range(shape.bins):
+        rounds = tournament(shape.pes_of(place))
+        size = len(rounds[0][0])
+        if size == 0:
+            continue
         units = _largest_first(np.flatnonzero((bins == place) & (movable if cuts == 0 else True)), cost)
         groups = min(cuts or len(units), len(units) // size)
         for number, part in enumerate(units[: groups * size]):
@@ -111,10 +113,10 @@ def _largest_first(members: IntArray, cost: IntArray) -> IntArray:
 def _deal_rest(
     parts: Parts, cost: IntArray, order: IntArray, bins: IntArray, links: _Links, shape: Shape
 ) -> IntArray | None:
-    """Place of every part, bin * PEs + PE, the left PE for a part that is cut: int64[P]."""
+    """Place of every part, bin * width + PE, the left PE for a part that is cut: int64[P]."""
     place = np.full(parts.count, -1, np.int64)
-    load = np.zeros(shape.bins * shape.pes, np.int64)
-    left, right = links.bin * shape.pes + links.left, links.bin * shape.pes + links.right
+    load = np.zeros(shape.bins * shape.width, np.int64)
+    left, right = links.bin * shape.width + links.left, links.bin * shape.width + links.right
     paired = links.other >= 0
     place[links.part] = left
     place[links.other[paired]] = right[paired]
@@ -122,19 +124,19 @@ def _deal_rest(
     np.add.at(load, left, half)
     np.add.at(load, right, half)
     held = np.bincount(np.concatenate((left, right)), minlength=len(load))
+    loads, holds = load.reshape(shape.bins, -1), held.reshape(shape.bins, -1)
+    pes = np.array([shape.pes_of(index) for index in range(shape.bins)])
     heaps = [
-        sorted(
-            (int(load[at]), int(held[at]), at % shape.pes) for at in range(i * shape.pes, (i + 1) * shape.pes)
-        )
-        for i in range(shape.bins)
+        sorted((int(loads[index, pe]), int(holds[index, pe]), pe) for pe in range(pes[index]))
+        for index in range(shape.bins)
     ]
-    room = shape.pes * shape.accumulators - held.reshape(shape.bins, -1).sum(axis=1)
+    room = pes * shape.accumulators - holds.sum(axis=1)
     if (np.bincount(bins[place < 0], minlength=shape.bins) > room).any():
         return None
     for part in parts_in_order(parts, order):
         if place[part] < 0:
             pe = take_least_loaded(heaps[bins[part]], int(cost[part]), shape.accumulators)
-            place[part] = bins[part] * shape.pes + pe
+            place[part] = bins[part] * shape.width + pe
     return place
 
 
@@ -148,17 +150,18 @@ def _balance(counts: CountArray, place: IntArray, links: _Links, shape: Shape) -
     alone = np.ones(len(place), np.bool_)
     alone[links.part] = False
     alone[links.other[paired]] = False
-    fixed = np.zeros((shape.bins * shape.pes, blocks), np.int64)
+    fixed = np.zeros((shape.bins * shape.width, blocks), np.int64)
     np.add.at(fixed, place[alone], np.maximum(counts[alone], 1))
     total = counts[links.part].astype(np.int64)
     total[paired] += counts[links.other[paired]]
-    left, right = links.bin * shape.pes + links.left, links.bin * shape.pes + links.right
+    left, right = links.bin * shape.width + links.left, links.bin * shape.width + links.right
     groups = [np.flatnonzero(links.group == group) for group in range(int(links.group.max()) + 1)]
     ends = [(own, left[own], right[own]) for own in groups]
     low = (total >= 2).astype(np.int64)  # an empty run would cost a null operator
     high = total - low
     taken = total // 2
-    drift = np.zeros(shape.bins * shape.pes)
+    drift = np.zeros(shape.bins * shape.width)
+    pes = np.array([shape.pes_of(index) for index in range(shape.bins)])
     sweeps = max(1, _EXCHANGES // len(groups))
     for block in range(blocks):
         share, least, most = taken[:, block], low[:, block], high[:, block]
@@ -172,8 +175,10 @@ def _balance(counts: CountArray, place: IntArray, links: _Links, shape: Shape) -
             share[own] += change
             load[a] += change
             load[b] -= change
-        mean = load.reshape(shape.bins, -1).mean(axis=1)
-        drift = load - np.repeat(mean, shape.pes)
+        # PEs that a smaller branch does not have carry no load, and nothing is shared with them.
+        mean = load.reshape(shape.bins, -1).sum(axis=1) / pes
+        drift = load - np.repeat(mean, shape.width)
+        drift.reshape(shape.bins, -1)[np.arange(shape.width) >= pes[:, None]] = 0
     return taken
 
 
@@ -182,7 +187,6 @@ def _exchange(
     place: IntArray,
     links: _Links,
     taken: IntArray,
-    order: IntArray,
     block_words: int,
     shape: Shape,
 ) -> tuple[Parts, Deal] | None:
@@ -222,8 +226,8 @@ def _exchange(
         first_part=np.append(start, (1 + cut).sum())[parts.first_part],
     )
     where = np.repeat(place, 1 + cut)
-    where[second[~paired]] = (links.bin * shape.pes + links.right)[~paired]
-    deal = as_deal(split, where, order, shape)
+    where[second[~paired]] = (links.bin * shape.width + links.right)[~paired]
+    deal = as_deal(split, where, shape)
     return (split, deal) if deal is not None else None
 
 

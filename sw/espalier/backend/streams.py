@@ -15,9 +15,10 @@ from espalier.arch.operators import (
     OPERATORS_PER_WORD,
     STREAM_WORD_BITS,
 )
-from espalier.backend.plan import IntArray, Mapping
+from espalier.backend.plan import IntArray, Plan
 
 STREAM_WORD_BYTES = STREAM_WORD_BITS // 8
+WIDE_BLOCK = 16  # window words of a block; the others have half as many
 
 _SHIFTS = {
     field.name: sum(before.bits for before in OPERATOR_FIELDS[:position])
@@ -28,25 +29,35 @@ _WEIGHT_MASK = (1 << OPERATOR_FIELDS[0].bits) - 1
 
 @dataclass(frozen=True)
 class PeStream:
-    """A layer in one PE's stream: header and loop as 9-byte words, operators of one loop without nulls."""
+    """A layer's loop in one PE's stream: 9-byte words, operators of one loop without nulls, nulls."""
 
     words: bytes
     operators: int
     nulls: int
 
 
-def rest_stream() -> PeStream:
-    """Make the header alone, for a PE whose branch rests."""
-    return PeStream(_header(0, 0), 0, 0)
+END_WORD = pack(HEADER_FIELDS, {"end": 1}).to_bytes(STREAM_WORD_BYTES, "little")
 
 
-def build_streams(mapping: Mapping) -> list[list[PeStream]]:
-    """Streams of all PEs of a tile group, [branch][PE].
+def header(loop_words: int, filters: int, sets: int, blocks: int, block_words: int) -> bytes:
+    """Encode the header of a layer; with no sets the PE has no part in the layer."""
+    values = {
+        "loop_words": loop_words,
+        "filters": filters,
+        "sets": sets,
+        "blocks": blocks,
+        "wide_blocks": int(block_words == WIDE_BLOCK),
+    }
+    return pack(HEADER_FIELDS, values).to_bytes(STREAM_WORD_BYTES, "little")
+
+
+def build_streams(plan: Plan, block_words: int) -> list[list[PeStream]]:
+    """Loops of all PEs of a tile group, [branch][PE], PEs that a branch does not have left out.
 
     Operators are ordered by pass, block, slot (filter), word and tap. A run's nulls stand before its
     operators.
     """
-    parts, lengths = mapping.parts, mapping.lengths.astype(np.int64)
+    parts, lengths = plan.parts, plan.lengths.astype(np.int64)
     branches, pes, _, _, slots = lengths.shape
     ends = np.cumsum(lengths.reshape(-1)).reshape(lengths.shape)
     code = np.zeros(int(ends[-1, -1, -1, -1, -1]), np.uint32)
@@ -54,10 +65,10 @@ def build_streams(mapping: Mapping) -> list[list[PeStream]]:
     code[ends[used] - 1] = 1 << _SHIFTS["end_of_run"]
 
     # Where each part lives, then the run of each operator as one flat index.
-    branch, pe, which, slot = np.nonzero(mapping.deal.part_at >= 0)
+    branch, pe, which, slot = np.nonzero(plan.deal.part_at >= 0)
     home = np.zeros((parts.count, 4), np.int64)
-    home[mapping.deal.part_at[branch, pe, which, slot]] = np.stack([branch, pe, which, slot], axis=1)
-    block = parts.word // mapping.block_words
+    home[plan.deal.part_at[branch, pe, which, slot]] = np.stack([branch, pe, which, slot], axis=1)
+    block = parts.word // block_words
     at = home[parts.part]
     run = np.ravel_multi_index((at[:, 0], at[:, 1], at[:, 2], block, at[:, 3]), lengths.shape)
     order = np.argsort(run, kind="stable")  # parts already hold their operators by word and tap
@@ -66,16 +77,18 @@ def build_streams(mapping: Mapping) -> list[list[PeStream]]:
     rank = np.arange(len(run)) - (np.cumsum(count) - count)[run]
     position = ends.reshape(-1)[run] - count[run] + rank
     digit = (parts.digit[order] & _WEIGHT_MASK).astype(np.uint32)
-    word = (parts.word[order] % mapping.block_words).astype(np.uint32)
+    word = (parts.word[order] % block_words).astype(np.uint32)
     code[position] |= digit | word << _SHIFTS["slot"] | parts.tap[order].astype(np.uint32) << _SHIFTS["tap"]
 
     bounds = np.concatenate(([0], ends[:, :, -1, -1, slots - 1].reshape(-1)))
     real = np.add.reduceat(count, np.arange(branches * pes) * (lengths.size // (branches * pes)))
-    streams = [
-        _pe_stream(code[bounds[i] : bounds[i + 1]], int(mapping.deal.filters.reshape(-1)[i]), int(real[i]))
-        for i in range(branches * pes)
+    return [
+        [
+            _pe_stream(code[bounds[index] : bounds[index + 1]], int(real[index]))
+            for index in range(branch * pes, branch * pes + own)
+        ]
+        for branch, own in enumerate(plan.pes)
     ]
-    return [streams[branch * pes : (branch + 1) * pes] for branch in range(branches)]
 
 
 def encode_operators(code: npt.NDArray[np.uint32]) -> bytes:
@@ -84,16 +97,9 @@ def encode_operators(code: npt.NDArray[np.uint32]) -> bytes:
     return pairs.astype("<u4").view(np.uint8).reshape(-1, 4)[:, :3].tobytes()
 
 
-def _header(loop_words: int, filters: int) -> bytes:
-    return pack(HEADER_FIELDS, {"loop_words": loop_words, "filters": filters}).to_bytes(
-        STREAM_WORD_BYTES, "little"
-    )
-
-
-def _pe_stream(code: npt.NDArray[np.uint32], filters: int, operators: int) -> PeStream:
+def _pe_stream(code: npt.NDArray[np.uint32], operators: int) -> PeStream:
     assert len(code) % OPERATORS_PER_WORD == 0, "a loop is whole words"
-    words = _header(len(code) // OPERATORS_PER_WORD, filters) + encode_operators(code)
-    return PeStream(words, operators, len(code) - operators)
+    return PeStream(encode_operators(code), operators, len(code) - operators)
 
 
 def block_sizes(words: int, block_words: int) -> IntArray:

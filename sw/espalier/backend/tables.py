@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from espalier.arch.fields import pack
 from espalier.arch.program import TABLE_FIELDS, TABLE_WORD_BITS
 from espalier.backend.deal import drain_order
@@ -17,34 +15,23 @@ def conv_table(layer: Layer, branch: int) -> bytes:
     """Table of one physical branch, 9 bytes per entry; empty if the branch rests."""
     node, mapping, pes = layer.node, layer.mapping, layer.pes
     assert isinstance(node, Conv) and mapping is not None and pes is not None, "placed"
-    parts = mapping.parts
-    if pes[branch, 0] < 0:
+    role = mapping.role(branch)
+    if role is None:
         return b""
-    physical = np.argsort(pes[branch])  # PE of the mapping to physical PE
+    plan, member = role[0].plan, role[1]
+    parts = plan.parts
+    physical = {int(own): pe for pe, own in enumerate(pes[branch]) if own >= 0}
     entries = []
-    for which in range(mapping.passes):
-        order = drain_order(mapping.deal, parts, branch % mapping.filter_groups, which)
+    for which in range(plan.passes):
+        order = drain_order(plan.deal, parts, member, which)
         for position, (pe, part) in enumerate(zip(*order, strict=True)):
-            values = {"pe": int(physical[pe]), "first": 1, "end_of_pass": int(position == len(order[0]) - 1)}
+            values = {"pe": physical[int(pe)], "first": 1, "end_of_pass": int(position == len(order[0]) - 1)}
             if part >= 0:
                 values |= _part_entry(
                     int(part), parts.filter_of, parts.high, parts.first_part, node.requantisation
                 )
             entries.append(values)
     return b"".join(pack(TABLE_FIELDS, entry).to_bytes(TABLE_WORD_BYTES, "little") for entry in entries)
-
-
-def pool_table(requantisation: Requantisation, padding_sum: int) -> bytes:
-    """Encode the entry of a pooling layer; `padding_sum`: what lanes outside the map add to a global sum."""
-    entry = {
-        "multiplier": int(requantisation.multiplier[0]),
-        "shift": int(requantisation.shift[0]),
-        "bias": int(requantisation.bias[0]) - padding_sum,
-        "first": 1,
-        "last": 1,
-        "end_of_pass": 1,
-    }
-    return pack(TABLE_FIELDS, entry).to_bytes(TABLE_WORD_BYTES, "little")
 
 
 def _part_entry(

@@ -252,9 +252,8 @@ class _Compressor:
         )
         if node.kind == "max":
             source = tensors[node.input]
-            zero_point = 0 if node.relu else source.zero_point
             shape = self.graph.shapes[node.output]
-            tensors[node.output] = Tensor(node.output, *shape, source.scale, zero_point)
+            tensors[node.output] = Tensor(node.output, *shape, source.scale, source.zero_point)
         else:
             self._range(node.output, node.relu or float(self.real[node.output].min()) >= 0)
         pool = make_pool(node, self.parameters)

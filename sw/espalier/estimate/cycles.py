@@ -24,8 +24,9 @@ class ConvLoad:
 
     operators: int64[passes, blocks, branches, PEs]; words: int64[blocks]; filters: int64[branches, PEs],
     accumulators a set needs; drains: for every pass and branch, the PEs of the table entries in order.
-    windows, residuals: reads of the feature memory per tile by one tile group.
-    tile_rows: int64[tiles], row in the output of each tile that the busiest group takes.
+    windows, residuals: reads of the feature memory per tile by this tile group. sharing: tiles that all
+    groups together take while this one takes one. tile_rows: int64[tiles], row in the output of each of its
+    tiles.
     """
 
     operators: IntArray
@@ -34,7 +35,7 @@ class ConvLoad:
     drains: list[list[IntArray]]
     windows: int
     residuals: int
-    tile_groups: int
+    sharing: float
     tile_rows: IntArray
     block_words: int
 
@@ -82,7 +83,7 @@ class _State:
         self.depth = config.ring_words // load.block_words
         passes, _, branches, _ = load.operators.shape
         words = float(load.words.sum())
-        shared = load.tile_groups * (load.windows + load.residuals)
+        shared = load.sharing * (load.windows + load.residuals)
         own = load.windows * overheads.window_latency / config.window_fifo_depth
         self.read_cycles = load.words * (max(shared, own) / passes / words)
         buffered = config.window_fifo_depth * words * passes / load.windows
@@ -150,23 +151,13 @@ def _turns(pes: IntArray) -> IntArray:
 
 
 def pool_cycles(
-    tiles: int,
-    channels: int,
-    patterns: int,
-    taps: int,
-    fetches: int,
-    branches: int,
-    config: HardwareConfig,
-    overheads: Overheads = DEFAULT_OVERHEADS,
+    words: int, taps: int, steps: int, fetches: int, overheads: Overheads = DEFAULT_OVERHEADS
 ) -> int:
-    """Predict the cycles of a pooling layer.
+    """Predict the cycles of a pooling layer that has its input.
 
-    tiles, channels: of the busiest of `branches`; patterns, taps, fetches (window reads): per channel.
+    words: tile words written; taps, steps, fetches: row steps, column steps and window reads for each.
     """
-    window = max(branches, overheads.window_latency / config.window_fifo_depth)
-    per_channel = max(patterns, taps, config.output_beats, fetches * window)
-    latency = overheads.first_word + overheads.pool + config.output_beats + overheads.layer_end
-    return int(tiles * channels * per_channel) + latency
+    return words * max(taps, steps, fetches, 1) + overheads.first_word + overheads.pool + overheads.layer_end
 
 
 def load_cycles(beats: int, config: HardwareConfig, overheads: Overheads = DEFAULT_OVERHEADS) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 from espalier.arch.operators import MAX_WIDE_WEIGHT
 from espalier.arch.program import (
     ACCUMULATOR_BITS,
+    FRACTION_BITS,
     MULTIPLIER_BITS,
     MULTIPLIER_SHIFTS,
     RESIDUAL_MULTIPLIER_BITS,
@@ -117,7 +118,9 @@ def _node_problems(node: Node, graph: IntegerGraph) -> Iterator[str]:
     ranges = list(_requantisation_problems(node.requantisation, count))
     yield from ranges
     if not ranges:
-        yield from _conv_problems(node, graph) if isinstance(node, Conv) else _pool_problems(node, source)
+        yield from (
+            _conv_problems(node, graph) if isinstance(node, Conv) else _pool_problems(node, source, target)
+        )
 
 
 def _requantisation_problems(values: Requantisation, count: int) -> Iterator[str]:
@@ -163,9 +166,15 @@ def _conv_problems(node: Conv, graph: IntegerGraph) -> Iterator[str]:
         yield f"residual shift {residual.shift}"
 
 
-def _pool_problems(node: Pool, source: Tensor) -> Iterator[str]:
+def _pool_problems(node: Pool, source: Tensor, target: Tensor) -> Iterator[str]:
     if node.kind == "max":
         area = 1
+        values = node.requantisation
+        scale = int(values.multiplier[0]), MULTIPLIER_SHIFTS[int(values.shift[0])] + FRACTION_BITS
+        if scale[0] != 1 << scale[1] or values.bias[0] != -source.zero_point:
+            yield f"maximum pooling rescales (factor {scale[0]} / {1 << scale[1]}, bias {values.bias[0]})"
+        if source.zero_point != target.zero_point:
+            yield f"maximum pooling moves the zero point from {source.zero_point} to {target.zero_point}"
         # A window that holds nothing but padding would have no maximum.
         if (
             max(node.pads[0], node.pads[2]) >= node.kernel[0]
