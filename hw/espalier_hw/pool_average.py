@@ -17,7 +17,8 @@ from espalier.arch.program import (
     MULTIPLIER_SHIFTS,
 )
 from espalier_hw.carry import add_choice
-from espalier_hw.interfaces import LAYER, tile_bits
+from espalier_hw.interfaces import LAYER
+from espalier_hw.pool_steps import half_rows
 
 _PRODUCT_BITS = ACCUMULATOR_BITS + MULTIPLIER_BITS
 _NUMBER_BITS = FIXED_POINT_BITS + 1
@@ -27,7 +28,7 @@ _ROUNDING = 1 << (FRACTION_BITS - 1)
 class PoolAverage(wiring.Component):
     """Pipeline whose stages all move with `take`.
 
-    pixels_valid, pixels, pixels_end: the tiles of a channel one after the other, taken with `take`. take:
+    pixels_valid, pixels, pixels_end: the pixels of a channel in any number of parts, taken with `take`. take:
     high unless a byte is there that has to wait, depends on `byte_take` combinationally. byte_valid,
     byte, byte_take: the average of a channel.
     """
@@ -38,7 +39,7 @@ class PoolAverage(wiring.Component):
             {
                 "layer": In(LAYER),
                 "pixels_valid": In(1),
-                "pixels": In(tile_bits(config)),
+                "pixels": In(half_rows(config) * config.tile_size * 8),
                 "pixels_end": In(1),
                 "take": Out(1),
                 "byte_valid": Out(1),
@@ -50,7 +51,7 @@ class PoolAverage(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Build the block."""
         m = Module()
-        values: list[Value] = [self.pixels.word_select(lane, 8) for lane in range(self.config.lanes_per_pe)]
+        values: list[Value] = [self.pixels[bit : bit + 8] for bit in range(0, len(self.pixels), 8)]
         valid: Value = self.pixels_valid
         end: Value = self.pixels_end
         stage = 0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.operators import WORD_TAPS
-from espalier_hw.interfaces import tile_bits, window_bits
-from espalier_hw.pool_steps import ROW_STEP
+from espalier_hw.interfaces import window_bits
+from espalier_hw.pool_steps import ROW_STEP, half_rows
 
 
 def strip_bits(config: HardwareConfig) -> int:
@@ -24,9 +24,9 @@ class PoolRows(wiring.Component):
 
     step_valid, step, step_end, step_take: row steps. window_available, window, window_read: the oldest
     window. group_valid, group, group_take: the maximum of a whole group, byte row * (3T-2) + column; the
-    next group is worked on meanwhile. In layers with `reduce` the centre tile of the cut rows goes out
-    instead: pixels are valid with pixels_valid, pixels_end is the channel's last, and they leave with
-    pixels_take.
+    next group is worked on meanwhile. In layers with `reduce` half of the centre tile goes out instead, byte
+    row * T + column: pixels are valid with pixels_valid, pixels_end is the channel's last, and they
+    leave with pixels_take. Rows that belong to both halves are zero in the second.
     """
 
     def __init__(self, config: HardwareConfig) -> None:
@@ -42,7 +42,7 @@ class PoolRows(wiring.Component):
                 "window": In(window_bits(config)),
                 "window_read": Out(1),
                 "pixels_valid": Out(1),
-                "pixels": Out(tile_bits(config)),
+                "pixels": Out(half_rows(config) * config.tile_size * 8),
                 "pixels_end": Out(1),
                 "pixels_take": In(1),
                 "group_valid": Out(1),
@@ -69,12 +69,12 @@ class PoolRows(wiring.Component):
         ]
         with m.If(self.step_take):
             m.d.sync += [
-                strip.eq(
-                    Array(self.window[8 * columns * tap :][:bits] for tap in range(WORD_TAPS))[self.step.tap]
-                ),
+                strip.eq(Cat(self._row(row) for row in range(size))),
                 group_end.eq(self.step.group_end),
                 self.pixels_end.eq(self.step_end),
             ]
+            with m.If(self.reduce & self.step.window_end):
+                m.d.sync += strip[: 8 * columns * (2 * half_rows(self.config) - size)].eq(0)
         with m.If(self.step_take | leaves):
             m.d.sync += valid.eq(self.step_take)
         with m.If(leaves | moves):
@@ -87,6 +87,13 @@ class PoolRows(wiring.Component):
         with m.If(moves):
             m.d.sync += group.eq(maximum)
         return m
+
+    def _row(self, row: int) -> Value:
+        """Row `tap` + `row` of the window."""
+        bits = self.config.window_columns * 8
+        flip = (row >> 1 & 1) | (row & 1) << 1  # which bits of the tap are taken inverted
+        select = Cat((self.step.inverted if flip >> bit & 1 else self.step.tap)[bit] for bit in (0, 1))
+        return Array(self.window.word_select(row + (tap ^ flip), bits) for tap in range(WORD_TAPS))[select]
 
 
 def running_maximum(m: Module, values: Signal, take: Signal, end: Signal) -> Signal:

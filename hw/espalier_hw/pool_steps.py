@@ -15,10 +15,17 @@ from espalier_hw.extractor import SELECT, select_columns
 from espalier_hw.interfaces import PATTERN, PATTERN_ADDRESS_BITS, memory_write
 
 # Rows from `tap` on of the oldest window go into the maximum; `window_end` releases the window, `group_end`
-# completes the maximum.
-ROW_STEP = data.StructLayout({"tap": range(WORD_TAPS), "window_end": 1, "group_end": 1})
+# completes the maximum. `inverted` is ~tap, and neighbouring rows use different ones, for the reason given at
+# `extractor.SELECT`.
+ROW_STEP = data.StructLayout({"tap": 2, "inverted": 2, "window_end": 1, "group_end": 1})
 # Columns of the oldest completed maximum go into the tile; `group_end` releases the maximum.
 COLUMN_STEP = data.StructLayout({"select": SELECT, "group_end": 1})
+
+
+def half_rows(config: HardwareConfig) -> int:
+    """Rows of a tile that an average adds up in one step; two steps reach all of them."""
+    return max(config.tile_size + 1 - WORD_TAPS, (config.tile_size + 1) // 2)
+
 
 _KEPT = data.StructLayout({"taps": WORD_TAPS, "column_offset": 4, "fetch": 1})
 
@@ -80,8 +87,9 @@ class StepList(wiring.Component):
 class PoolSteps(wiring.Component):
     """Keeps the patterns, and reads those of a layer once, before its first window is there.
 
-    A pattern becomes one row step for every tap, or one column step. go: pulse; bank, pattern_count and
-    stride have been valid since the cycle before and stay. row, column: see `StepList`.
+    A pattern becomes one row step for every tap, or one column step; in layers with `reduce` two row steps,
+    which begin with the first and the last `half_rows` rows of the tile. go: pulse; bank, pattern_count,
+    stride and reduce have been valid since the cycle before and stay. row, column: see `StepList`.
     """
 
     def __init__(self, config: HardwareConfig) -> None:
@@ -93,6 +101,7 @@ class PoolSteps(wiring.Component):
                 "bank": In(1),
                 "pattern_count": In(7),
                 "stride": In(2),
+                "reduce": In(1),
                 "row_valid": Out(1),
                 "row": Out(ROW_STEP),
                 "row_end": Out(1),
@@ -119,6 +128,7 @@ class PoolSteps(wiring.Component):
             rest.eq(pattern.taps & (pattern.taps - 1)),
             done.eq(~pattern.fetch | (rest == 0)),
             rows.write.eq(valid & pattern.fetch),
+            rows.write_data.inverted.eq(~rows.write_data.tap),
             rows.write_data.window_end.eq(done),
             rows.write_data.group_end.eq(done & ~(more & following.fetch)),
             columns.write.eq(valid & ~pattern.fetch),
@@ -136,6 +146,8 @@ class PoolSteps(wiring.Component):
             m.d.sync += pattern.taps.eq(rest)
         with m.Elif(reading):
             m.d.sync += [pattern.eq(following), valid.eq(more), index.eq(index + 1)]
+            with m.If(self.reduce):
+                m.d.sync += pattern.taps.eq(1 | 1 << self.config.tile_size - half_rows(self.config))
             with m.If(~more):
                 m.d.sync += [reading.eq(0), complete.eq(1)]
         for steps in (rows, columns):

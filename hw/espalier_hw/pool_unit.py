@@ -98,6 +98,7 @@ class PoolUnit(wiring.Component):
             steps.bank.eq(stage.current_bank),
             steps.pattern_count.eq(layer.pattern_count),
             steps.stride.eq(layer.stride),
+            steps.reduce.eq(layer.reduce),
             rows.reduce.eq(layer.reduce),
             rows.step_valid.eq(steps.row_valid),
             rows.step.eq(steps.row),
