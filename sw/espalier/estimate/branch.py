@@ -19,22 +19,25 @@ _UNIT = 8  # window words; room in the rings is counted in these
 
 @dataclass
 class BranchLayer:
-    """Where the cycles of a branch's PEs and of its word writer went in one layer, summed over PEs."""
+    """Where the cycles of a branch's PEs (summed) and of its word writer went in one layer.
+
+    idle: from a PE's last operator of the layer before to the first block of this one.
+    """
 
     operators: int = 0
     nulls: int = 0
     ring_empty: int = 0
     accumulators_full: int = 0
+    idle: int = 0
     ring_full: int = 0
     window_wait: int = 0
-    words: int = 0
-    blocks: int = 0
 
 
 @dataclass(frozen=True)
 class BranchJob:
-    """A layer as a branch sees it; `work` None: it rests."""
+    """A layer as branch `number` sees it; `work` None: it rests."""
 
+    number: int
     job: Job
     walk: Walk
     work: BranchWork | None
@@ -141,11 +144,10 @@ class Branch:
 
     def _compute(self) -> Iterator[None]:
         """PEs: block by block, all of the branch at once."""
-        pes = self.config.branch_pes(self.index)
-        finish = np.zeros(pes, np.int64)
-        wanted = np.zeros(pes, np.int64)
+        finish = np.zeros(len(self.freed), np.int64)
+        wanted = np.zeros(len(self.freed), np.int64)
         index, block = 0, 0
-        commits = self.commits
+        commits, released = self.commits, self.released
         while True:
             while len(self.jobs) <= index:
                 yield
@@ -154,37 +156,53 @@ class Branch:
             if own.work is None:
                 continue
             count, work = own.count, own.work
-            finish = finish + latencies.LAYER
-            empty, full = np.zeros(pes, np.int64), np.zeros(pes, np.int64)
+            empty, full = np.zeros_like(finish), 0
+            while len(commits) <= block:
+                yield
+            # Waiting for the layer's first block does not count as waiting for the ring.
+            begun = np.maximum(finish + latencies.LAYER, commits[block])
+            count.idle = int((begun - finish).sum())
+            finish = begun
             for _ in range(len(work.tile_y)):
                 for operators in work.operators:
                     wanted += work.filters
-                    free = np.zeros(pes, np.int64)
-                    for pe, needed in enumerate((wanted - self.config.accumulators).tolist()):
-                        if needed > 0:
-                            freed = self.freed[pe]
-                            while len(freed) < needed:
-                                yield
-                            free[pe] = freed[needed - 1]
-                    for cycles in operators:
+                    while (free := self._accumulators_free(wanted)) is None:
+                        yield
+                    while len(commits) <= block:
+                        yield
+                    ready = np.maximum(finish, commits[block])
+                    full += int(np.maximum(free - ready, 0).sum())
+                    empty += ready - finish
+                    finish = np.maximum(ready, free) + operators[0]
+                    released.append(int(finish.max()) + latencies.RELEASE)
+                    block += 1
+                    for cycles in operators[1:]:
                         while len(commits) <= block:
                             yield
                         ready = np.maximum(finish, commits[block])
-                        block += 1
                         empty += ready
                         empty -= finish
-                        if free is not None:
-                            full -= ready
-                            np.maximum(ready, free, out=ready)
-                            full += ready
-                            free = None
                         finish = ready + cycles
-                        self.released.append(int(finish.max()) + latencies.RELEASE)
+                        released.append(int(finish.max()) + latencies.RELEASE)
+                        block += 1
                     self.sets.append(finish)
             tiles = len(work.tile_y)
             count.operators = int(work.operators.sum() - work.nulls.sum()) * tiles
             count.nulls = int(work.nulls.sum()) * tiles
-            count.ring_empty, count.accumulators_full = int(empty.sum()), int(full.sum())
+            count.ring_empty, count.accumulators_full = int(empty.sum()), full
+
+    def _accumulators_free(self, wanted: IntArray) -> IntArray | None:
+        """Cycle from which each PE has accumulators for a set, int64[PEs]; None if that is not known yet.
+
+        wanted: int64[PEs], accumulators of this and all sets before.
+        """
+        free = np.zeros_like(wanted)
+        for pe, needed in enumerate((wanted - self.config.accumulators).tolist()):
+            if needed > 0:
+                if len(self.freed[pe]) < needed:
+                    return None
+                free[pe] = self.freed[pe][needed - 1]
+        return free
 
     def _drain(self) -> Iterator[None]:
         """Output stage: entry by entry, all of a set at once."""

@@ -150,7 +150,7 @@ class Machine:
             tiles = tile_walk(values, fields["out_tiles_x"])
             mask = values["group_mask"]
             walk = Walk(job, cycle, *tiles, values["channels"], fields["passes"], mask, plan)
-            jobs.append(BranchJob(job, walk, own))
+            jobs.append(BranchJob(branch.index, job, walk, own))
             branch.jobs.append(jobs[-1])
             branch.walker.walks.append(walk)
             branch.walker.resume()

@@ -49,7 +49,8 @@ class PoolUnit:
             fields = job.work.branch_fields[POOL_BRANCH]
             tile_y, tile_x = tile_walk(fields, job.work.fields["out_tiles_x"])
             offer = max(job.offer, free - latencies.PENDING)
-            plan = WindowPlan.of(job.work.patterns)
+            # The unit's walker does not see the column steps.
+            plan = WindowPlan.of([pattern for pattern in job.work.patterns if pattern["fetch"]])
             mask = 1 << self.config.branches
             self.walker.walks.append(Walk(job, offer, tile_y, tile_x, fields["channels"], 1, mask, plan))
             self.walker.resume()
@@ -57,7 +58,6 @@ class PoolUnit:
             channels = fields["channels"]
             words = self._averages(job) if job.work.fields["reduce"] else self._maxima(job)
             for number in range(len(tiles) * channels):
-                cycle = None
                 while (cycle := next(words)) is None:
                     yield
                 which, channel = divmod(number, channels)
