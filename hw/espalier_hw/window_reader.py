@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 from espalier.arch.config import HardwareConfig
 from espalier.arch.feature_layout import BANK_SIDE, BANKS
 from espalier_hw.arbitration import delay
-from espalier_hw.feature_memory import FeatureBank
+from espalier_hw.feature_memory import FeatureMemory
 from espalier_hw.interfaces import WINDOW_REQUEST, tile_bits, window_bits
 from espalier_hw.tile_address import ADDRESS_BITS, TileAddress
+from espalier_hw.window_rows import START_BITS, WindowRows, look_up
 
 # Bank selector of a tile outside the map.
 _PAD = BANK_SIDE
+# Stride and row offset by the bits of both in a request: four of the offset, signed, then one of the stride.
+_OFFSETS = [(stride, offset) for stride in (1, 2) for offset in (*range(8), *range(-8, 0))]
 
 
 def window_model(
@@ -43,37 +46,34 @@ def window_model(
 
 
 class WindowReader(wiring.Component):
-    """Serves the reads that `ReadArbiter` chooses, one a cycle, in order, each after the same time.
+    """Reads the windows that `ReadArbiter` chooses, one a cycle, in order, each after the same time.
 
-    window_valid (one bit a branch) comes LATENCY cycles after `window`, with `window_data`: byte
-    row * window_columns + column; rows outside the region are undefined. residual_valid and store_valid
-    come TILE_LATENCY cycles after `residual` and `store`, with the centre tile in `tile_data`.
-    `read_*` are the ports of `FeatureMemory`.
+    window: clients (branches, then the pool unit) that `request` is for, zero if there is none. window_valid
+    comes LATENCY cycles later, with `window_data`: byte row * window_columns + column; rows outside the
+    region are undefined. `read_*` are the ports of `FeatureMemory`.
+
+    The rows of the window are chosen first, see `WindowRows`; its columns, and padding, come last: that takes
+    the fewest multiplexers.
     """
 
     _ADDRESS = TileAddress.LATENCY + 1
-    _READ = _ADDRESS + FeatureBank.LATENCY
-    TILE_LATENCY = _READ + 2
-    LATENCY = TILE_LATENCY + 2
+    _READ = _ADDRESS + FeatureMemory.LATENCY
+    _ROWS = _READ + WindowRows.LATENCY
+    LATENCY = _ROWS + 1
 
     def __init__(self, config: HardwareConfig) -> None:
         self.config = config
         self.size = config.tile_size
-        tile = tile_bits(config)
+        clients = config.branches + 1
         super().__init__(
             {
                 "request": In(WINDOW_REQUEST),
-                "window": In(config.branches),
-                "residual": In(config.branches),
-                "store": In(1),
+                "window": In(clients),
                 "read_enable": Out(1),
                 "read_address": Out(ADDRESS_BITS).array(BANKS),
-                "read_data": In(tile).array(BANKS),
-                "window_valid": Out(config.branches),
+                "read_data": In(tile_bits(config)).array(BANKS),
+                "window_valid": Out(clients),
                 "window_data": Out(window_bits(config)),
-                "residual_valid": Out(config.branches),
-                "store_valid": Out(1),
-                "tile_data": Out(tile),
             }
         )
 
@@ -90,118 +90,101 @@ class WindowReader(wiring.Component):
                 m.d.comb += self.read_address[row * BANK_SIDE + column].eq(address)
         return position
 
-    def _outside(self, m: Module) -> tuple[list[Value], list[Value]]:
-        """Which of the three tile rows and columns lie outside the map, when the rows are rotated."""
-        flags: list[list[Value]] = []
-        for name, tile, count in (
-            ("row", self.request.centre.tile_y, self.request.tiles_y),
-            ("column", self.request.centre.tile_x, self.request.tiles_x),
-        ):
-            outside = Signal(BANK_SIDE, name=f"{name}_outside", reset_less=True)
-            m.d.sync += [
-                outside[index].eq((tile + (index - 1) < 0) | (tile + (index - 1) >= count))
-                for index in range(BANK_SIDE)
-            ]
-            flags.append(list(delay(m, outside, self._READ - 1, name=f"{name}_outside")))
-        return flags[0], flags[1]
-
-    def _region(self, m: Module, position: TileAddress, rotating: Value, padding: Value) -> list[Signal]:
-        """Order the nine tiles around the centre: rows in one cycle, columns in the next."""
-        bank_row = delay(m, position.bank_row, self._READ - TileAddress.LATENCY, name="bank_row")
-        bank_column = delay(m, position.bank_column, self._READ - TileAddress.LATENCY, name="bank_column")
-        rows_outside, columns_outside = self._outside(m)
-        pad = delay(m, self.request.pad, self._READ + 1, name="pad")
-        bits = tile_bits(self.config)
-        rotated = [Signal(bits, name=f"rotated_{index}", reset_less=True) for index in range(BANKS)]
-        region = [Signal(bits, name=f"region_{index}", reset_less=True) for index in range(BANKS)]
-        sources = [Signal(2, name=f"source_{index}", reset_less=True) for index in range(BANKS)]
-        with m.If(rotating), m.Switch(bank_row):
-            for turn in range(BANK_SIDE):
-                with m.Case(turn) if turn < BANK_SIDE - 1 else m.Default():
-                    m.d.sync += [
-                        rotated[row * BANK_SIDE + column].eq(
-                            self.read_data[(row + turn - 1) % BANK_SIDE * BANK_SIDE + column]
-                        )
-                        for row in range(BANK_SIDE)
-                        for column in range(BANK_SIDE)
-                    ]
-        m.d.sync += [
-            source.eq(
-                Mux(rows_outside[index // BANK_SIDE] | columns_outside[index % BANK_SIDE], _PAD, bank_column)
-            )
-            for index, source in enumerate(sources)
+    def _start(self, m: Module, bank_row: Value) -> Signal:
+        """`WindowRows.start`, one cycle after `bank_row`."""
+        offset = delay(m, self._offset(), TileAddress.LATENCY, name="offset")
+        ring = BANK_SIDE * self.size
+        table = [
+            ((bank - 1) * self.size + first + self.size) % ring + (stride - 1 << START_BITS - 1)
+            for bank in range(BANK_SIDE)
+            for stride, first in _OFFSETS
         ]
-        with m.If(padding):
-            for index, (tile, source) in enumerate(zip(region, sources, strict=True)):
-                row, column = divmod(index, BANK_SIDE)
-                with m.Switch(source):
-                    for turn in range(BANK_SIDE):
-                        with m.Case(turn):
-                            m.d.sync += tile.eq(rotated[row * BANK_SIDE + (column + turn - 1) % BANK_SIDE])
+        start = Signal(START_BITS, reset_less=True)
+        m.d.sync += start.eq(look_up(Cat(offset, bank_row), table, START_BITS))
+        return start
+
+    def _offset(self) -> Value:
+        """Index in _OFFSETS."""
+        return Cat(self.request.row_offset, self.request.stride[1])
+
+    def _row_pads(self, m: Module) -> tuple[Signal, int]:
+        """Which rows of the window lie in tiles outside the map, and how many cycles late that is."""
+        centre = self.request.centre
+        outside = delay(m, _outside(m, "rows", centre.tile_y, self.request.tiles_y), 1, name="outside")
+        offset = delay(m, self._offset(), 1, name="pads_offset")
+        pads = Signal(self.config.word_rows, name="row_pads", reset_less=True)
+        for row in range(self.config.word_rows):
+            # Tile row 0..2 of the region in which the row lies; rows beyond it are never used.
+            places = [(first + stride * row + self.size) // self.size for stride, first in _OFFSETS]
+            tile_row = Signal(2, name=f"tile_row_{row}", reset_less=True)
+            m.d.sync += tile_row.eq(look_up(offset, [min(max(p, 0), BANK_SIDE - 1) for p in places], 2))
+            m.d.sync += pads[row].eq(Mux(tile_row[1], outside[2], Mux(tile_row[0], outside[1], outside[0])))
+        return pads, 3
+
+    def _columns(self, m: Module, rows: list[Value], bank_column: Value, moving: Value) -> Value:
+        """Order the tile columns around the centre, and pad: the window."""
+        row_pads, late = self._row_pads(m)
+        columns = _outside(m, "columns", self.request.centre.tile_x, self.request.tiles_x)
+        time = self._ROWS - 1  # when sources are decoded
+        row_pads = delay(m, row_pads, time - late, name="row_pads")
+        columns = delay(m, columns, time - 1, name="columns")
+        turn = delay(m, bank_column, time - TileAddress.LATENCY, name="bank_column")
+        pad = delay(m, self.request.pad, self._ROWS, name="pad")
+        tiles = []
+        for number, row in enumerate(rows):
+            for column in range(BANK_SIDE):
+                # The window has no room for the first two columns of the region.
+                first = 16 if column == 0 else 0
+                bank_tiles = [row.word_select(bank, self.size * 8)[first:] for bank in range(BANK_SIDE)]
+                source = Signal(2, name=f"source_{number}_{column}", reset_less=True)
+                m.d.sync += source.eq(Mux(row_pads[number] | columns[column], _PAD, turn))
+                tile = Signal(len(bank_tiles[0]), name=f"tile_{number}_{column}", reset_less=True)
+                with m.If(moving), m.Switch(source):
+                    for bank in range(BANK_SIDE):
+                        with m.Case(bank):
+                            m.d.sync += tile.eq(bank_tiles[(bank + column - 1) % BANK_SIDE])
                     with m.Default():
-                        m.d.sync += tile.eq(pad.replicate(self.config.lanes_per_pe))
-        return region
-
-    def _region_rows(self, region: list[Signal]) -> list[Value]:
-        """Rows 2-T..2T-1 of the region, columns 2-T..2T-1."""
-        size = self.size
-        rows = []
-        for row in range(2, 3 * size):
-            tiles = region[row // size * BANK_SIDE :][:BANK_SIDE]
-            left, centre, right = (tile.word_select(row % size, size * 8) for tile in tiles)
-            rows.append(Cat(left[16:], centre, right))
-        return rows
-
-    def _shift(self, m: Module, rows: list[Value], coarse: Value, fine: Value) -> Signal:
-        """Rows row_offset + stride*r: by fours in one cycle, the rest and the stride in the next."""
-        size = self.size
-        # Number of rows skipped: 0..T-1, counted from the first offset of the stride's range.
-        first = size - 2 - size // 2
-        skip, stride_2 = Signal(3), Signal()
-        m.d.comb += [
-            stride_2.eq(self.request.stride[1]),
-            skip.eq(self.request.row_offset + Mux(stride_2, size - 2, size // 2)),
-        ]
-        skip_fours = delay(m, skip[2], self.TILE_LATENCY, name="skip_fours")
-        mode = delay(m, Cat(skip[:2], stride_2), self.TILE_LATENCY + 1, name="mode")
-
-        nothing = Const(0, len(rows[0]))
-        shifted = [Signal(len(row), name=f"shifted_{i}", reset_less=True) for i, row in enumerate(rows)]
-        with m.If(coarse):
-            for target, near, far in zip(shifted, rows, [*rows[4:], *[nothing] * 4], strict=True):
-                m.d.sync += target.eq(Mux(skip_fours, far, near) if size > 4 else near)
-        window = Signal(window_bits(self.config), reset_less=True)
-        padded = [*shifted, *[nothing] * (size + 12)]
-        with m.If(fine), m.Switch(mode):
-            for skipped in range(4):
-                for step, start in ((1, first + skipped), (2, skipped)):
-                    with m.Case(skipped + 4 * (step - 1)):
-                        m.d.sync += window.eq(Cat(padded[start::step][: self.config.word_rows]))
-        return window
+                        m.d.sync += tile.eq(pad.replicate(len(tile) // 8))
+                tiles.append(tile)
+        return Cat(tiles)
 
     def elaborate(self, platform: object) -> Module:
         """Control bits travel along; the wide registers move only when something arrives."""
         m = Module()
-        tile = Cat(self.residual, self.store)
-        window = delay(m, self.window, self._ADDRESS, control=True, name="window_a")
-        tile = delay(m, tile, self._ADDRESS, control=True, name="tile_a")
-        m.d.comb += self.read_enable.eq(window.any() | tile.any())
-        active = delay(m, self.read_enable, FeatureBank.LATENCY, control=True, name="active")
-        padding = delay(m, active, 1, control=True, name="padding")
         position = self._addresses(m)
-        region = self._region(m, position, active, padding)
-
-        window = delay(m, window, FeatureBank.LATENCY + 2, control=True, name="window_b")
-        tile = delay(m, tile, FeatureBank.LATENCY + 2, control=True, name="tile_b")
-        fine = delay(m, window, 1, control=True, name="window_c")
+        window = delay(m, self.window, self._ADDRESS, control=True, name="window_a")
+        reading = window.any()
+        moving = delay(m, reading, FeatureMemory.LATENCY, control=True, name="moving")
+        m.submodules.rows = rows = WindowRows(self.size, BANK_SIDE * self.size * 8)
+        start = self._start(m, position.bank_row)
         m.d.comb += [
-            self.tile_data.eq(region[BANKS // 2]),
-            self.residual_valid.eq(tile[:-1]),
-            self.store_valid.eq(tile[-1]),
-            self.window_data.eq(self._shift(m, self._region_rows(region), window.any(), fine.any())),
-            self.window_valid.eq(delay(m, fine, 1, control=True, name="window_d")),
+            self.read_enable.eq(reading),
+            rows.moving.eq(moving),
+            rows.start.eq(delay(m, start, FeatureMemory.LATENCY - 1, name="start")),
+        ]
+        for bank_row in range(BANK_SIDE):
+            tiles = self.read_data[bank_row * BANK_SIDE :][:BANK_SIDE]
+            for row in range(self.size):
+                pixels = Cat(tile.word_select(row, self.size * 8) for tile in tiles)
+                m.d.comb += rows.ring[bank_row * self.size + row].eq(pixels)
+        stepped = delay(m, moving, WindowRows.LATENCY, control=True, name="stepped")
+        m.d.comb += [
+            self.window_data.eq(self._columns(m, list(rows.rows), position.bank_column, stepped)),
+            self.window_valid.eq(
+                delay(m, window, self.LATENCY - self._ADDRESS, control=True, name="window_b")
+            ),
         ]
         return m
+
+
+def _outside(m: Module, name: str, tile: Value, count: Value) -> Signal:
+    """Which of a tile and its two neighbours lie outside the map, one cycle late."""
+    outside = Signal(BANK_SIDE, name=f"{name}_outside", reset_less=True)
+    m.d.sync += [
+        outside[index].eq((tile + (index - 1) < 0) | (tile + (index - 1) >= count))
+        for index in range(BANK_SIDE)
+    ]
+    return outside
 
 
 def _neighbour_steps(remainder: Value, step: Value) -> list[Value]:

@@ -3,7 +3,6 @@
 import dataclasses
 import random
 
-import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
@@ -71,6 +70,7 @@ def test_block_ram_parts(depth, parts):
 
 @pytest.mark.parametrize(("depth", "ultra"), [(64, False), (1100, False), (1100, True)])
 def test_bank(depth, ultra):
+    """Windows on one port, writes or single reads on the other."""
     dut = FeatureBank(depth, 24, ultra)
     rng = random.Random(2)
     memory = [0] * depth
@@ -78,20 +78,28 @@ def test_bank(depth, ultra):
 
     async def bench(ctx):
         expected = [None] * (dut.LATENCY + 1)
-        for _ in range(800):
-            read, write = rng.random() < 0.6, rng.random() < 0.6
-            read_address, write_address, data = rng.choice(hot), rng.choice(hot), rng.randrange(1 << 24)
+        tiles = [0] * (dut.TILE_LATENCY + 1)
+        for _ in range(1000):
+            read, write, tile = rng.random() < 0.6, rng.random() < 0.4, rng.random() < 0.7
+            tile = tile and not write
+            read_address, write_address, tile_address = (rng.choice(hot) for _ in range(3))
+            data = rng.randrange(1 << 24)
             ctx.set(dut.read_enable, read)
             ctx.set(dut.read_address, read_address)
+            ctx.set(dut.tile_enable, tile)
+            ctx.set(dut.tile_address, tile_address)
             ctx.set(dut.write_enable, write)
             ctx.set(dut.write_address, write_address)
             ctx.set(dut.write_data, data)
             expected = [*expected[1:], memory[read_address] if read else expected[-1]]
+            tiles = [*tiles[1:], memory[tile_address] if tile else 0]
             if write:
                 memory[write_address] = data
             await ctx.tick()
             if expected[1] is not None:
                 assert ctx.get(dut.read_data) == expected[1]
+            words = [ctx.get(word) for word in dut.tile_words]
+            assert sum(words) == max(words) == tiles[1]
 
     simulate(dut, bench)
 
@@ -102,7 +110,7 @@ def test_write_port(density):
     dut = WritePort(config, 3)
     rng = random.Random(3)
     sent = [[] for _ in range(3)]
-    received = []
+    received, reported = [], [[] for _ in range(3)]
     cycles = 300
     state = {"accepted": 0, "written": 0}
 
@@ -111,7 +119,8 @@ def test_write_port(density):
             stream = dut.write[index]
             for _ in range(cycles):
                 valid = rng.random() < density
-                word = {"address": random_address(rng), "data": rng.randrange(1 << 128)}
+                marks = {"layer": rng.randrange(256), "ordered": 1, "final_tile": 0, "last": rng.randrange(2)}
+                word = {"address": random_address(rng), "marks": marks, "data": rng.randrange(1 << 128)}
                 ctx.set(stream.valid, valid)
                 ctx.set(stream.payload, word)
                 while True:
@@ -125,20 +134,27 @@ def test_write_port(density):
         return bench
 
     async def monitor(ctx):
-        busy, idle_while_under_way = 0, 0
+        busy, idle_while_under_way, announced = 0, 0, None
         while True:
             ready = [dut.write[i].ready for i in range(3)]
             valid = [dut.write[i].valid for i in range(3)]
+            coming = dut.coming, dut.coming_row, dut.coming_column
             _, _, *values = await ctx.tick().sample(
-                *ready, *valid, dut.enable, dut.address, dut.data, dut.bank, dut.idle
-            )
-            *handshakes, enable, address, data, bank, idle = values
+                *ready, *valid, *coming, dut.enable, dut.address, dut.data, dut.bank, dut.idle,
+                dut.written, dut.written_word,
+            )  # fmt: skip
+            *handshakes, comes, row, column, enable, address, data, bank, idle, written, word = values
             idle_while_under_way += idle and state["accepted"] != state["written"]
             state["accepted"] += sum(handshakes[i] & handshakes[i + 3] for i in range(3))
+            assert announced == (bank if enable else None)
+            announced = 3 * row + column if comes else None
             if enable:
                 assert enable == 1 << bank
                 received.append((bank, address, data))
                 state["written"] += 1
+                place = word.tile_y, word.tile_x, word.channel, word.marks.layer, word.marks.last
+                reported[written.bit_length() - 1].append((*place, data))
+            assert written.bit_count() == (enable != 0)
             busy += 1
             if idle and busy > cycles and state["accepted"] == state["written"] and not any(handshakes[3:]):
                 break
@@ -149,10 +165,15 @@ def test_write_port(density):
     simulate(dut, *(writer(index) for index in range(3)), monitor)
     expected = [(*_wrapped(position_of(word["address"])), word["data"]) for stream in sent for word in stream]
     assert sorted(received) == sorted(expected)
-    # Each writer's words keep their order.
-    order = {data: number for number, (_, _, data) in enumerate(received)}
-    for stream in sent:
-        assert np.all(np.diff([order[word["data"]] for word in stream]) > 0)
+    assert reported == [[_report(word) for word in stream] for stream in sent], (
+        "writers' words keep their order"
+    )
+
+
+def _report(word):
+    address, marks = word["address"], word["marks"]
+    coordinates = address["tile_y"] % 256, address["tile_x"] % 256, address["channel"]
+    return *coordinates, marks["layer"], marks["last"], word["data"]
 
 
 def _wrapped(position):

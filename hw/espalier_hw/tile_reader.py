@@ -1,0 +1,116 @@
+"""Reads single tiles: residual tiles for the branches, tiles to store for the DMA."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from espalier.arch.feature_layout import BANK_SIDE, BANKS
+from espalier_hw.arbitration import HoldingRegister, RoundRobin, delay, select
+from espalier_hw.feature_memory import FeatureMemory
+from espalier_hw.interfaces import TILE_ADDRESS
+from espalier_hw.lutram_fifo import LutramFifo
+from espalier_hw.tile_address import ADDRESS_BITS, TileAddress
+
+# Reads between choice and memory: as many as cycles from a choice until its place is known to be free again.
+_UNDER_WAY = 8
+
+
+class TileReader(wiring.Component):
+    """One single read a cycle: residual tiles (round robin), then tiles to store.
+
+    A read waits in a cycle in which a word is written into its bank; reads keep their order.
+    residual_valid (one bit a branch), store_valid: the requester's word is on `FeatureMemory.tile_data` now; answers come in the order of the requests and are never refused. coming*: see `WritePort`.
+    tile_enable, tile_address: ports of `FeatureMemory`.
+    """
+
+    def __init__(self, branches: int) -> None:
+        """`branches`: number of requesters of residual tiles."""
+        self.branches = branches
+        super().__init__(
+            {
+                "residual_request": In(stream.Signature(TILE_ADDRESS)).array(branches),
+                "store_request": In(stream.Signature(TILE_ADDRESS)),
+                "coming": In(1),
+                "coming_row": In(2),
+                "coming_column": In(2),
+                "tile_enable": Out(BANKS),
+                "tile_address": Out(ADDRESS_BITS),
+                "residual_valid": Out(branches),
+                "store_valid": Out(1),
+            }
+        )
+
+    def _choose(self, m: Module, room: Value) -> tuple[Signal, Signal]:
+        """Choose the next request; returns its address and whose it is (one-hot, or zero), one cycle late."""
+        held = []
+        for index, request in enumerate([*self.residual_request, self.store_request]):
+            register = m.submodules[f"held_{index}"] = HoldingRegister(TILE_ADDRESS)
+            wiring.connect(m, wiring.flipped(request), register.input)
+            held.append(register.output)
+        m.submodules.turn = turn = RoundRobin(self.branches)
+        residuals = Cat(output.valid for output in held[:-1])
+        grant = Signal(self.branches + 1)
+        m.d.comb += [
+            turn.requests.eq(residuals),
+            turn.advance.eq(room),
+            grant.eq(Cat(turn.grant, held[-1].valid & ~residuals.any())),
+        ]
+        m.d.comb += [output.ready.eq(grant[index] & room) for index, output in enumerate(held)]
+        address, owner = Signal(TILE_ADDRESS, reset_less=True), Signal(self.branches + 1)
+        m.d.sync += [
+            Value.cast(address).eq(select(grant, [output.payload for output in held])),
+            owner.eq(Mux(room, grant, 0)),
+        ]
+        return Value.cast(address), owner
+
+    def elaborate(self, platform: object) -> Module:
+        """Choose, calculate the place, keep it until its bank is free."""
+        m = Module()
+        room = Signal()
+        address, owner = self._choose(m, room)
+        m.submodules.tile_address = position = TileAddress()
+        m.d.comb += Value.cast(position.address).eq(address)
+        arrived = delay(m, owner, TileAddress.LATENCY, control=True, name="owner")
+
+        place = Cat(position.word, position.bank_row, position.bank_column, arrived)
+        m.submodules.waiting = waiting = LutramFifo(len(place), _UNDER_WAY)
+        m.d.comb += [waiting.write.eq(arrived.any()), waiting.write_data.eq(place)]
+        word, row, column, reader = _split(waiting.read_data, ADDRESS_BITS, 2, 2, self.branches + 1)
+        clash = self.coming & (row == self.coming_row) & (column == self.coming_column)
+        reading = Signal()
+        m.d.comb += [reading.eq(waiting.available & ~clash), waiting.read.eq(reading)]
+
+        enable, read_address = Signal(BANKS), Signal(ADDRESS_BITS, reset_less=True)
+        bank = row * BANK_SIDE + column
+        m.d.sync += [
+            enable.eq(Cat(reading & (bank == index) for index in range(BANKS))),
+            read_address.eq(word),
+        ]
+        answered = delay(
+            m, Mux(reading, reader, 0), 1 + FeatureMemory.TILE_LATENCY, control=True, name="answered"
+        )
+        m.d.comb += [
+            self.tile_enable.eq(enable),
+            self.tile_address.eq(read_address),
+            self.residual_valid.eq(answered[:-1]),
+            self.store_valid.eq(answered[-1]),
+        ]
+        self._count(m, room, owner.any(), reading)
+        return m
+
+    def _count(self, m: Module, room: Signal, begun: Value, reading: Value) -> None:
+        """`room` is low when no further read may begin; it knows one cycle late of those that have begun."""
+        under_way = Signal(range(_UNDER_WAY + 1))
+        m.d.sync += under_way.eq(under_way + begun - reading)
+        m.d.comb += room.eq(under_way + begun < _UNDER_WAY)
+
+
+def _split(value: Value, *widths: int) -> list[Value]:
+    """Fields of a value, lowest first."""
+    fields, start = [], 0
+    for width in widths:
+        fields.append(value[start : start + width])
+        start += width
+    return fields

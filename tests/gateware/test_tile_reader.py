@@ -1,0 +1,80 @@
+"""Single reads by themselves: order, precedence, rate, and no read where a word is written."""
+
+import pytest
+from feature_bench import Tensor
+from stalling import generator, send, simulate
+
+from espalier.arch.feature_layout import tile_position
+from espalier_hw.tile_reader import TileReader
+
+
+def run(tensor, requests, rng, stall, writes):
+    """Returns reads (bank, word) and answers (requester), in order, with their cycles.
+
+    writes: probability that a word is written in a cycle, into bank 0 if it is 1.
+    """
+    dut = TileReader(2)
+    reads, answers, begun = [], [], []
+    streams = [*dut.residual_request, dut.store_request]
+
+    def requester(stream, places):
+        async def bench(ctx):
+            await ctx.tick()
+            await send(ctx, stream, [tensor.address(*place) for place in places], rng, stall)
+
+        return bench
+
+    async def monitor(ctx):
+        cycle, blocked = 0, None
+        total = sum(map(len, requests))
+        while len(answers) < total:
+            # A word that is announced now is written in the next cycle.
+            coming = rng.random() < writes
+            bank = 0 if writes == 1 else rng.randrange(9)
+            ctx.set(dut.coming, coming)
+            ctx.set(dut.coming_row, bank // 3)
+            ctx.set(dut.coming_column, bank % 3)
+            _, _, enable, word, *valids = await ctx.tick().sample(
+                dut.tile_enable, dut.tile_address, *dut.residual_valid, dut.store_valid
+            )
+            if enable:
+                read = enable.bit_length() - 1
+                assert enable == 1 << read
+                assert read != blocked
+                reads.append((cycle, read, word))
+            assert sum(valids) <= 1
+            answers.extend((cycle, index) for index, valid in enumerate(valids) if valid)
+            blocked = bank if coming else None
+            cycle += 1
+        begun.append(cycle)
+
+    simulate(dut, monitor, *map(requester, streams, requests))
+    return reads, answers
+
+
+@pytest.mark.parametrize(("stall", "writes"), [(0.0, 0.0), (0.0, 0.7), (0.6, 0.3), (0.9, 0.9)])
+def test_reads_are_answered_in_order(stall, writes):
+    rng = generator(3)
+    tensor = Tensor(rng, 4, 5, 5, 4, 3)
+    requests = [[tensor.random_tile(rng) for _ in range(60)] for _ in range(3)]
+    reads, answers = run(tensor, requests, rng, stall, writes)
+    assert len({cycle for cycle, *_ in reads}) == len(reads) == len(answers) == 180
+    assert {then - cycle for (cycle, *_), (then, _) in zip(reads, answers, strict=True)} == {4}
+    for index, places in enumerate(requests):
+        own = [read[1:] for read, (_, owner) in zip(reads, answers, strict=True) if owner == index]
+        assert own == [tile_position(tensor.base, tensor.pitch, tensor.channels, *place) for place in places]
+    if stall == 0.0:
+        owners = [owner for _, owner in answers]
+        assert 2 not in owners[2:118], "tiles to store come last"
+        assert abs(owners[:60].count(0) - owners[:60].count(1)) < 2, "branches take turns"
+        if writes == 0.0:
+            assert reads[-1][0] - reads[0][0] == 179, "one read a cycle"
+
+
+def test_reads_of_other_banks_never_wait():
+    """Bank 0 is written in every cycle; reads of the others go on at one a cycle."""
+    rng = generator(4)
+    tensor = Tensor(rng, 4, 0, 3, 3, 8)
+    places = [place for place in tensor.all_tiles() if place[:2] != (0, 0)]
+    reads, _ = run(tensor, [places, [], []], rng, 0.0, 1)
+    assert reads[-1][0] - reads[0][0] == len(places) - 1
