@@ -200,6 +200,7 @@ class FabricPair(Pair):
 # two times -1, 0 or 1, that is a selection of pixel bits and an inversion.
 DIGIT_TERMS = {0: (0, 0), 1: (0, 1), 2: (0, 2), 3: (4, -1), 4: (4, 0), 5: (4, 1), 6: (4, 2), 7: (8, -1)}
 DIGIT_TERMS |= {-digit: (-coarse, -fine) for digit, (coarse, fine) in DIGIT_TERMS.items()}
+DIGIT_TERMS[-8] = (-8, 0)  # in no stream, but it costs nothing
 
 # Selections for a digit, each valid in the cycle in which it is used: those of the coarse term along with
 # the pixels, then those of the fine term, then the carry that completes its inversion.
@@ -242,7 +243,7 @@ def digit_selections(m: Module, early_weight: Value) -> data.View[data.StructLay
 
 
 class AddedPair(Pair):
-    """`FabricPair` for digits of -7..7 from additions of few LUTs, which synthesis keeps out of DSP slices.
+    """`FabricPair` from additions of few LUTs, which synthesis keeps out of DSP slices.
 
     digit: see `DIGIT`; used instead of the weights.
     """

@@ -24,7 +24,7 @@ class PE(wiring.Component):
     Between the last operator of a layer and the first of the next are three cycles, if its words are there.
 
     dsp_pairs: lane pairs in DSP slices, the others are fabric. primitives: "behavioural", or "xilinx" for
-    DSP48E2 instances and fabric lanes of few LUTs, with equal behaviour for digits of -7..7.
+    DSP48E2 instances and fabric lanes of few LUTs, with equal behaviour.
 
     Raises:
         ValueError: unknown primitives, or more DSP pairs than the tile has.

@@ -57,7 +57,7 @@ def drive(pair, cycles, seed):
     async def process(ctx):
         for cycle in range(cycles):
             ctx.set(pair.pixels, rng.choice([0, 0xFF, 0xFF00, 0xFFFF, rng.getrandbits(16)]))
-            ctx.set(shared.weight, rng.choice([0, -7, 7, rng.randrange(-7, 8)]))
+            ctx.set(shared.weight, rng.choice([0, -8, 7, rng.randrange(-8, 8)]))
             # The first operator after power-up always starts a sum.
             ctx.set(pair.load, int(cycle < 4 or rng.random() < 0.2))
             ctx.set(pair.clear, int(rng.random() < 0.4))
@@ -80,10 +80,10 @@ def test_added_pair_equals_multiplied_pair(count):
 
 
 def test_added_products_of_all_digits_and_pixels():
-    """Each operator starts a sum of its own, the last product counted down from another lane's pixel."""
+    """Each operator starts a sum of its own; the second lane has the pixels in the other order."""
     pair = lanes.AddedPair()
     shared = SharedRegisters(pair)
-    cases = [(weight, pixel) for weight in range(-7, 8) for pixel in range(256)]
+    cases = [(weight, pixel) for weight in range(-8, 8) for pixel in range(256)]
     random.Random(4).shuffle(cases)
 
     async def process(ctx):
@@ -116,7 +116,7 @@ def test_pair_accumulates(kind, monkeypatch):
     }
     pair = kinds[kind]()
     shared = SharedRegisters(pair)
-    operators = [(200, 3, 7), (255, 255, -7), (9, 1, 5)]
+    operators = [(200, 3, 7), (255, 255, -8), (9, 1, 5)]
 
     async def process(ctx):
         stored = 0
