@@ -43,8 +43,8 @@ def estimate(
 def summary(metadata: ImageMetadata, result: Estimate, config: HardwareConfig) -> dict[str, Any]:
     """All numbers of the report as plain values for JSON.
 
-    share: of the cycles of all layers. utilisation: operators other than null over PE cycles of the layer; above
-    1 where a layer began while the one before still wrote. pe_cycles: where the cycles of all PEs went.
+    share: of the cycles of all layers. utilisation: operators other than null over PE cycles of the layer;
+    above 1 where a layer began while the one before still wrote. pe_cycles: where the cycles of all PEs went.
     """
     total = sum(layer.cycles for layer in result.layers)
     layers = [
@@ -94,9 +94,7 @@ def _print(values: dict[str, Any]) -> None:
     typer.echo(f"{'layer':24s} {'cycles':>9s} {'share':>7s} {'utilisation':>12s}  bound by")
     for layer in values["layers"]:
         used = f"{layer['utilisation']:12.1%}" if layer["operators"] else f"{'':12s}"
-        typer.echo(
-            f"{layer['name']:24s} {layer['cycles']:9d} {layer['share']:7.1%} {used}  {layer['bound']}"
-        )
+        typer.echo(f"{layer['name']:24s} {layer['cycles']:9d} {layer['share']:7.1%} {used}  {layer['bound']}")
     typer.echo(
         f"{values['cycles']} cycles, {values['latency_ms']:.3f} ms at {values['clock_mhz']} MHz"
         f" ({values['clock_source']}); {values['utilisation']:.1%} of {values['lanes']} lanes used"

@@ -12,10 +12,10 @@ from espalier.estimate.work import IntArray, LayerWork
 class Job:
     """A layer on its way through the stages; all times are cycles.
 
-    offer: when the sequencer offers it. writers: those that write words of it. taken: times at which stages took it; window walkers also
-    in walkers_taken. outputs_wait: per output stage, when it was ready for the layer; outputs_take: when they
-    all took it, None as long as that is not known. ended: per writer, when its last word was in the memory;
-    reported: when the end of the layer was counted.
+    offer: when the sequencer offers it. writers: those that write words of it. taken: times at which stages
+    took it; window walkers also in walkers_taken. outputs_wait: per output stage, when it was ready for the
+    layer; outputs_take: when they all took it, None as long as that is not known. ended: per writer, when
+    its last word was in the memory; reported: when the end of the layer was counted.
     """
 
     work: LayerWork

@@ -12,7 +12,8 @@ OFFER = 1  # EXECUTE to the offer
 OFFER_HELD = 4  # offer to the next FETCH at the earliest
 NEXT = 2  # last stage takes the layer, to the next FETCH
 LOAD_STARTED = 3  # EXECUTE of a LOAD to the next FETCH
-QUIET = 8  # last word of everything in the memory, to EXECUTE of what waits for it
+QUIET = 5  # end of the last layer in the counters, to EXECUTE of what waits for it
+DONE = 1  # EXECUTE of END to the end of the counted cycles
 
 # Stages: offer to the first cycle in which it can be taken; taken to `go`.
 PENDING = 1
@@ -53,10 +54,10 @@ ASK = 1  # entry taken, to its accumulator being read
 START = 3  # entry taken, to its first beat; also between two entries
 WORD = 10  # last beat of a word, to the word waiting for the write port
 LAST_WORD = 0  # last word waiting for the write port, to the stage being ready for the next layer
-RESIDUAL = 30  # `go` to the first entry with a residual tile
+RESIDUAL = 25  # `go` to the first beat of a word with a residual tile
 
 # A word's turn at the write port, to the cycle in which it counts as written.
-WRITTEN = 8
+WRITTEN = 6
 
 # Pool unit.
 POOL_GROUP = 2  # last row step of a group, to its maximum moving on

@@ -9,7 +9,8 @@ from espalier.arch.config import HardwareConfig
 from espalier.arch.program import PATTERNS_PER_WORD, Opcode, descriptor_words
 from espalier.errors import InternalError
 from espalier.estimate import dma, latencies
-from espalier.estimate.branch import Branch, BranchJob
+from espalier.estimate.branch import Branch
+from espalier.estimate.branch_state import BranchJob
 from espalier.estimate.jobs import Job, Progress, Walk, WindowPlan, Word
 from espalier.estimate.pool import PoolUnit
 from espalier.estimate.turns import NEVER, WindowTurns, WordTurns
@@ -23,8 +24,8 @@ class Machine:
     """Simulates a program; afterwards `ends` holds the jobs in the order in which their layers ended.
 
     Only windows and words that take turns at the feature memory are events; all between them are
-    recurrences. What follows from an event is never earlier than the event, so that they are handled in order of time.
-    jobs: of all layers. branch_jobs: what each branch did in each CONV. cycles: from the first descriptor to DONE.
+    recurrences. What follows from an event is never earlier, so that they are handled in order of time. jobs:
+    of all layers. branch_jobs: what each branch did in each CONV. cycles: from the first descriptor to DONE.
     """
 
     def __init__(self, program: list[LayerWork], config: HardwareConfig) -> None:
@@ -84,7 +85,7 @@ class Machine:
         self._words.find()
 
     def _update(self, cycle: int, writer: int, word: Word) -> None:
-        """A word is in the memory: note it, and let walkers go on that have waited for it."""
+        """Note that a word is in the memory, and let walkers go on that have waited for it."""
         progress = self.progress[writer]
         progress.complete = word.last
         progress.final, progress.place, progress.channel = word.final, word.place, word.channel
@@ -125,13 +126,12 @@ class Machine:
                 job = self._offer(work, time + latencies.OFFER)
                 yield from self._until_taken(job)
                 time = max(job.offer + latencies.OFFER_HELD, max(job.taken) + latencies.NEXT)
-        self.cycles = time
+        self.cycles = time + latencies.DONE
 
     def _idle(self) -> int:
         """Cycle in which a descriptor can be executed that waits for everything before."""
-        ends = [job.end or 0 for job in self.jobs[-2:]]
-        load = self.load.end if self.load is not None else 0
-        return max([load, *(end + latencies.QUIET for end in ends)])
+        quiet = self.ends[-1][0] + latencies.QUIET if self.ends else 0
+        return max(quiet, self.load.end if self.load is not None else 0)
 
     def _offer(self, work: LayerWork, cycle: int) -> Job:
         """Hand a layer to all that take it."""
@@ -151,7 +151,7 @@ class Machine:
             mask = values["group_mask"]
             walk = Walk(job, cycle, *tiles, values["channels"], fields["passes"], mask, plan)
             jobs.append(BranchJob(branch.index, job, walk, own))
-            branch.jobs.append(jobs[-1])
+            branch.state.jobs.append(jobs[-1])
             branch.walker.walks.append(walk)
             branch.walker.resume()
             branch.resume()
@@ -165,10 +165,12 @@ class Machine:
             return
         count, fields = self.config.branches, job.work.fields
         before = [own for own in self.jobs[:-1] if not own.is_pool or fields["wait_pool"]]
-        yield lambda: (
-            len(job.walkers_taken) == count
-            and len(job.outputs_wait) == count
-            and all(own.end is not None for own in before)
+        yield (
+            lambda: (
+                len(job.walkers_taken) == count
+                and len(job.outputs_wait) == count
+                and all(own.end is not None for own in before)
+            )
         )
         conditions = [cycle + latencies.WALKER_PAST for cycle in job.walkers_taken]
         conditions += job.outputs_wait + [own.reported for own in before]

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.program import Opcode
-from espalier.estimate.branch import BranchJob
+from espalier.estimate.branch_state import BranchJob
 from espalier.estimate.jobs import Job
 from espalier.estimate.machine import Machine
 from espalier.estimate.work import LayerWork, read_program

@@ -28,12 +28,11 @@ class WindowWalker:
         self.mask, self.asked, self.granted = 0, 0, 0
         self.follows = False  # the next request waits for progress
         self.now = 0  # cycle of the latest progress
-        self._before = 0  # cycle of the last grant but one
         self._steps = self._all()
 
     def grant(self, cycle: int) -> None:
         """Serve the request that waits, and go on to the next one."""
-        self._before, self.granted, self.head = self.granted, cycle, None
+        self.granted, self.head = cycle, None
         self.asked += 1
         next(self._steps)
 
@@ -54,11 +53,10 @@ class WindowWalker:
             walk.job.walkers_taken.append(taken)
             free = taken + 1
             if len(walk.tile_y):
-                issue = 0
                 for issue in self._requests(walk, taken + latencies.GO + latencies.WALK):
+                    # The last request leaves the walker when the one before has had its turn.
+                    free = max(issue + latencies.HANDED_OVER, self.granted - 1) + 1
                     yield
-                # The last request left the walker when the one before had its turn.
-                free = max(issue + latencies.HANDED_OVER, self._before - 1) + 1
 
     def _requests(self, walk: Walk, centre: int) -> Iterator[int]:
         """Yield with `head` set for every window, and without it while something is missing.

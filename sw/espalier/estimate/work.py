@@ -41,7 +41,6 @@ class BranchWork:
 
     tile_y, tile_x: int64[tiles] in order. operators: int64[passes, blocks, PEs], cycles of every block
     with its nulls; nulls: int64[PEs] of them per tile. filters: int64[PEs], accumulators of a set.
-    runs: for every PE int64[passes * blocks, filters], cycle of the block at which each run starts.
     pe, channel: int64[entries] and last: bool[entries] of the table; passes: slice of every pass in it.
     """
 
@@ -51,7 +50,6 @@ class BranchWork:
     operators: IntArray
     nulls: IntArray
     filters: IntArray
-    runs: list[IntArray]
     pe: IntArray
     channel: IntArray
     last: npt.NDArray[np.bool_]
@@ -184,14 +182,11 @@ def _branch_work(
         return None
     passes, blocks = fields["passes"], fields["blocks"]
     operators = np.zeros((passes, blocks, len(loops)), np.int64)
-    runs = []
     for pe, (head, lengths, _) in enumerate(loops):
         shape = (passes, blocks, head["filters"])
         if len(lengths) != passes * blocks * head["filters"]:
             raise InternalError(f"stream of PE {pe} has {len(lengths)} runs, not {shape}")
-        by_block = lengths.reshape(shape)
-        operators[:, :, pe] = by_block.sum(axis=2)
-        runs.append((by_block.cumsum(axis=2) - by_block).reshape(passes * blocks, -1))
+        operators[:, :, pe] = lengths.reshape(shape).sum(axis=2)
     tile_y, tile_x = tile_walk(values, fields["out_tiles_x"])
     columns = _table_columns(table[values["table_base"] :][: values["table_entries"]])
     ends = np.flatnonzero(columns["end_of_pass"]) + 1
@@ -203,7 +198,6 @@ def _branch_work(
         operators,
         np.array([nulls for _, _, nulls in loops], np.int64),
         np.array([head["filters"] for head, _, _ in loops], np.int64),
-        runs,
         columns["pe"],
         columns["out_channel"],
         columns["last"].astype(np.bool_),

@@ -1,0 +1,59 @@
+"""What the stages of a simulated branch hand to each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from espalier.estimate.jobs import Job, Walk, Word
+from espalier.estimate.work import BranchWork, IntArray
+
+
+@dataclass
+class BranchCounts:
+    """Where the cycles of a branch's PEs (summed) and of its word writer went in one layer.
+
+    idle: from a PE's last operator of the layer before to the first block of this one.
+    """
+
+    operators: int = 0
+    nulls: int = 0
+    ring_empty: int = 0
+    accumulators_full: int = 0
+    idle: int = 0
+    ring_full: int = 0
+    window_wait: int = 0
+
+
+@dataclass(frozen=True)
+class BranchJob:
+    """A layer as branch `number` sees it; `work` None: it rests."""
+
+    number: int
+    job: Job
+    walk: Walk
+    work: BranchWork | None
+    count: BranchCounts = field(default_factory=BranchCounts)
+
+
+@dataclass
+class BranchState:
+    """Queues between the stages; all numbers are cycles, the latest last.
+
+    arrivals: per window, from when on it can leave the buffer. leaves: per window, when its place in the
+    buffer was reported free. commits: per block, from when on operators can use it. released: per block,
+    from when on its room in the rings can be used. sets: per set, int64[PEs], the end of its operators. freed:
+    per PE and accumulator, from when on it can be used again. words: for the write port.
+    """
+
+    pes: int
+    leaves: list[int]
+    jobs: list[BranchJob] = field(default_factory=list)
+    arrivals: list[int] = field(default_factory=list)
+    commits: list[int] = field(default_factory=list)
+    released: list[int] = field(default_factory=list)
+    sets: list[IntArray] = field(default_factory=list)
+    words: list[Word] = field(default_factory=list)
+    freed: list[list[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.freed = [[] for _ in range(self.pes)]

@@ -1,0 +1,159 @@
+"""The cycle model of the whole accelerator on small networks, and its parts against hand-made cases."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from espalier.arch.config import load_config
+from espalier.arch.program import Opcode
+from espalier.backend.compiler import compile_graph
+from espalier.backend.synthetic import RandomNetwork
+from espalier.errors import InternalError
+from espalier.estimate import latencies
+from espalier.estimate.jobs import Progress, WindowPlan
+from espalier.estimate.machine import Machine
+from espalier.estimate.report import estimate_program
+from espalier.estimate.turns import NEVER, WordTurns, next_turn
+from espalier.estimate.work import read_program, tile_walk
+
+CONFIG = load_config("tiny")
+
+
+def network(seed=0):
+    net = RandomNetwork(8, 20, 20, seed=seed)
+    first = net.conv("input", 16, pads=(1, 1, 1, 1))
+    pooled = net.pool(first, "max", (2, 2), 2)
+    second = net.conv(pooled, 12, pads=(1, 1, 1, 1), bits=6)
+    third = net.conv(second, 12, pads=(1, 1, 1, 1), residual=second)
+    net.conv(net.pool(third, "global"), 10, (1, 1))
+    return net.graph()
+
+
+@pytest.fixture(scope="module")
+def image():
+    return compile_graph(network(), CONFIG)
+
+
+def test_streams_and_tables_are_read_as_the_compiler_wrote_them(image):
+    layers = [layer for layer in read_program(image.program, CONFIG) if layer.opcode == Opcode.CONV]
+    infos = [info for info in image.metadata.layers if info.kind == "conv"]
+    for layer, info in zip(layers, infos, strict=True):
+        issued = nulls = 0
+        for work in layer.branches:
+            if work is not None:
+                nulls += int(work.nulls.sum()) * len(work.tile_y)
+                issued += int(work.operators.sum()) * len(work.tile_y)
+                assert len(work.pe) == int(work.filters.sum()) * layer.fields["passes"]
+        assert nulls == info.null_operators
+        assert issued - nulls == info.operators
+
+
+def test_all_cycles_are_accounted_for(image):
+    result = estimate_program(image.program, CONFIG)
+    assert [layer.index for layer in result.layers] == list(range(len(result.layers)))
+    assert sum(layer.cycles for layer in result.layers) == max(layer.end for layer in result.layers)
+    assert max(layer.end for layer in result.layers) < result.cycles
+    assert sum(result.pe_cycles.values()) == CONFIG.pes * result.cycles
+    assert min(result.pe_cycles.values()) >= 0
+    assert result.ddr_read_bytes == image.input_bytes
+    assert result.ddr_write_bytes == image.output_bytes
+
+
+def test_every_window_and_word_is_served(image):
+    machine = Machine(read_program(image.program, CONFIG), CONFIG)
+    machine.run()
+    for branch in machine.branches:
+        assert len(branch.state.arrivals) == len(branch.walker.leaves) == branch.walker.asked
+        assert len(branch.state.commits) == len(branch.state.released)
+        ready = [word.ready for word in branch.words]
+        assert ready == sorted(ready)
+    tensors = image.metadata.tensors
+    written = sum(len(writer.words) for writer in [*machine.branches, machine.pool])
+    outputs = [tensors[info.output] for info in image.metadata.layers]
+    assert written == sum(t.tiles_y * t.tiles_x * t.channels for t in outputs)
+
+
+def test_more_operators_take_longer():
+    cycles = []
+    for density in (0.1, 0.9):
+        net = RandomNetwork(8, 20, 20)
+        net.conv("input", 16, density=density)
+        cycles.append(estimate_program(compile_graph(net.graph(), CONFIG).program, CONFIG).cycles)
+    assert cycles[0] < cycles[1]
+
+
+def test_a_program_that_waits_for_ever_is_found(image):
+    layers = read_program(image.program, CONFIG)
+    index = next(i for i, layer in enumerate(layers) if layer.opcode == Opcode.CONV)
+    first = layers[index]
+    # The branches ask for windows together with one that has no tiles.
+    masks = [{**values, "group_mask": (1 << CONFIG.branches) - 1, "tiles": min(b, values["tiles"])}
+             for b, values in enumerate(first.branch_fields)]  # fmt: skip
+    work = [own if masks[b]["tiles"] else None for b, own in enumerate(first.branches)]
+    layers[index] = dataclasses.replace(first, branch_fields=masks, branches=work)
+    with pytest.raises(InternalError, match="stands still"):
+        Machine(layers, CONFIG).run()
+
+
+def test_tiles_are_walked_in_runs():
+    fields = {"tile_y0": 0, "tile_x0": 1, "tiles": 6, "run": 2, "jump_y": 0, "jump_x": 3}
+    y, x = tile_walk(fields, 5)
+    assert list(zip(y.tolist(), x.tolist(), strict=True)) == [(0, 1), (0, 2), (1, 0), (1, 1), (1, 4), (2, 0)]
+
+
+def test_progress_follows_the_rules_of_the_scoreboard():
+    progress = Progress()
+    progress.begin(layer=3, ordered=True, rests=False)
+    assert progress.passed(2, (0, 0), 0)  # works on another layer
+    assert not progress.passed(3, (0, 0), 0)
+    progress.place, progress.channel = (1, 2), 5
+    assert progress.passed(3, (1, 1), 60)
+    assert progress.passed(3, (1, 2), 5)
+    assert not progress.passed(3, (1, 2), 6)
+    assert not progress.passed(3, (2, 0), 0)
+    progress.final = True
+    assert progress.passed(3, (2, 0), 5)
+    progress.ordered = False
+    assert not progress.passed(3, (1, 2), 5)
+    progress.begin(layer=3, ordered=False, rests=True)
+    assert progress.passed(3, (7, 7), 60)
+
+
+def test_turns_go_round():
+    assert [next_turn([0, 2, 3], last) for last in (-1, 0, 2, 3)] == [0, 2, 3, 0]
+    assert WordTurns([[], []]).time == NEVER
+
+
+def test_patterns_are_grouped_by_the_window_that_they_use():
+    keys = [(1, -1, 0), (0, -1, 0), (0, -1, 0), (1, 1, 0), (0, 1, 0)]
+    patterns = [{"fetch": f, "tile_dy": y, "tile_dx": x} for f, y, x in keys]
+    assert WindowPlan.of(patterns) == WindowPlan((3, 2), ((-1, 0), (1, 0)))
+
+
+def test_a_3x3_maximum_takes_three_cycles_a_word():
+    net = RandomNetwork(32, 40, 40)
+    net.pool("input", "max", (3, 3), 2, pads=(1, 1, 1, 1))
+    config = dataclasses.replace(CONFIG, window_fifo_depth=32)
+    layer = estimate_program(compile_graph(net.graph(), config).program, config).layers[0]
+    words = 5 * 5 * 32
+    load = 10 * 10 * 32 * config.word_beats
+    assert load < layer.cycles < load + 3 * words // 5 + 200  # the last of five rows of tiles is left then
+
+
+def test_latency_decides_when_few_windows_are_asked_for_ahead():
+    net = RandomNetwork(16, 16, 16)
+    net.pool("input", "max", (2, 2), 2)
+    cycles = [
+        estimate_program(compile_graph(net.graph(), config).program, config).layers[0].cycles
+        for config in (dataclasses.replace(CONFIG, window_fifo_depth=depth) for depth in (4, 32))
+    ]
+    assert cycles[1] < cycles[0]
+
+
+def test_the_same_program_takes_the_same_time(image):
+    machines = [Machine(read_program(image.program, CONFIG), CONFIG) for _ in range(2)]
+    for machine in machines:
+        machine.run()
+    assert machines[0].cycles == machines[1].cycles
+    assert np.all(np.diff([cycle for cycle, _ in machines[0].ends]) >= latencies.REPORT_HELD)
