@@ -59,7 +59,8 @@ class Extractor(wiring.Component):
         size, rows = self.config.tile_size, self.rows
         columns = size + 3  # of the first multiplexer: the word's, wherever the second finds them
         start = size - 2 - size // 2
-        near = Signal(8 * columns * rows)
+        # `keep`: synthesis tools must not look for LUTs across the boundary of the two multiplexers.
+        near = Signal(8 * columns * rows, attrs={"keep": 1})
         choices = [
             self._columns(columns, start, 1),
             self._columns(columns, start + 4, 1),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Signal, Value
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from espalier_hw.arbitration import HoldingRegister, RoundRobin, select
+from espalier_hw.arbitration import HoldingRegister, RoundRobin
 from espalier_hw.interfaces import WINDOW_REQUEST
 
 
@@ -49,18 +52,18 @@ class ReadArbiter(wiring.Component):
         for index, register in enumerate(held):
             members = [leader.output.payload.group_mask[index] for leader in held[: index + 1]]
             m.d.comb += register.output.ready.eq((Cat(members) & turn.grant).any())
-        grant, copies = Signal(self.clients), []
+        # All but the one that is granted become zero, with the reset of the flip-flops: an OR can select.
+        copies = [Signal(WINDOW_REQUEST, name=f"copy_{i}", reset_less=True) for i in range(self.clients)]
         for index, register in enumerate(held):
-            copies.append(Signal(WINDOW_REQUEST, name=f"copy_{index}", reset_less=True))
-            m.d.sync += copies[index].eq(register.output.payload)
+            m.d.sync += copies[index].eq(Mux(turn.grant[index], register.output.payload.as_value(), 0))
         request, window = Signal(WINDOW_REQUEST, reset_less=True), Signal(self.clients)
         chosen = Signal(WINDOW_REQUEST)
         m.d.comb += [
-            Value.cast(chosen).eq(select(grant, copies)),
+            Value.cast(chosen).eq(reduce(or_, (copy.as_value() for copy in copies))),
             self.request.eq(request),
             self.window.eq(window),
         ]
-        m.d.sync += [grant.eq(turn.grant), request.eq(chosen), window.eq(chosen.group_mask)]
+        m.d.sync += [request.eq(chosen), window.eq(chosen.group_mask)]
         return m
 
     def _leads(self, index: int, held: list[HoldingRegister]) -> Value:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -166,19 +165,13 @@ class WordWriter(wiring.Component):
             m.d.sync += started.eq(0)
         with m.Elif(starts):
             m.d.sync += started.eq(started + Mux(word_wide, 2, 1))
-
-        # Tables, because the carry chains of additions this small would take more LUTs.
-        after = [(value + units) % (1 << bits) for units in (1, 2) for value in range(1 << bits)]
-        lacks = [
-            (need - value) % (1 << bits) > most for need in range(1 << bits) for value in range(1 << bits)
-        ]
         for pe in range(self.pes):
             released = Signal(bits, name=f"released_{pe}")
             with m.If(self.restart):
                 m.d.sync += released.eq(0)
             with m.Elif(self.release[pe]):
-                m.d.sync += released.eq(_look_up(Cat(released, self.release_wide[pe]), after))
-            m.d.comb += full[pe].eq(_look_up(Cat(released, needed), lacks))
+                m.d.sync += released.eq(released + Mux(self.release_wide[pe], 2, 1))
+            m.d.comb += full[pe].eq((needed - released)[:bits] > most)
         m.d.sync += room.eq(~full.any() & ~starts)
         return room
 
@@ -196,12 +189,3 @@ class WordWriter(wiring.Component):
             self.commit.eq(cut_valid & cut.commit),
             self.ring_write.address.eq(cut.address),
         ]
-
-
-def _look_up(index: Value, table: Sequence[int]) -> Value:
-    """Entry of a constant table with an entry for every value of `index`."""
-    tables = [
-        Const(sum((entry >> bit & 1) << at for at, entry in enumerate(table)), len(table))
-        for bit in range(max(table).bit_length())
-    ]
-    return Cat(column.bit_select(index, 1) for column in tables)
