@@ -118,14 +118,14 @@ class PoolSteps(wiring.Component):
         m = Module()
         m.submodules.rows = rows = StepList(ROW_STEP, WORD_TAPS * MAX_PATTERNS)
         m.submodules.columns = columns = StepList(COLUMN_STEP, MAX_PATTERNS)
-        index = Signal(range(MAX_PATTERNS + 1))  # of the pattern after `pattern`
+        # `index`: of the pattern after `pattern`; `more`: there is one.
+        index, last_index, more = Signal(range(MAX_PATTERNS)), Signal(range(MAX_PATTERNS)), Signal()
         pattern, valid = Signal(_KEPT, reset_less=True), Signal()
-        reading, complete, more, done = Signal(), Signal(), Signal(), Signal()
+        reading, complete, done = Signal(), Signal(), Signal()
         following = self._patterns(m, index)
         rest = Signal(WORD_TAPS)
         m.d.comb += [
-            more.eq(index != self.pattern_count),
-            rest.eq(pattern.taps & (pattern.taps - 1)),
+            rest.eq(Cat(pattern.taps[tap] & pattern.taps[:tap].any() for tap in range(WORD_TAPS))),
             done.eq(~pattern.fetch | (rest == 0)),
             rows.write.eq(valid & pattern.fetch),
             rows.write_data.inverted.eq(~rows.write_data.tap),
@@ -140,12 +140,18 @@ class PoolSteps(wiring.Component):
         for tap in reversed(range(WORD_TAPS)):
             with m.If(pattern.taps[tap]):
                 m.d.comb += rows.write_data.tap.eq(tap)
+        m.d.sync += last_index.eq(self.pattern_count - 1)
         with m.If(self.go):
-            m.d.sync += [reading.eq(1), complete.eq(0), valid.eq(0), index.eq(0)]
+            m.d.sync += [reading.eq(1), complete.eq(0), valid.eq(0), index.eq(0), more.eq(1)]
         with m.Elif(valid & ~done):
             m.d.sync += pattern.taps.eq(rest)
         with m.Elif(reading):
-            m.d.sync += [pattern.eq(following), valid.eq(more), index.eq(index + 1)]
+            m.d.sync += [
+                pattern.eq(following),
+                valid.eq(more),
+                index.eq(index + 1),
+                more.eq(more & (index != last_index)),
+            ]
             with m.If(self.reduce):
                 m.d.sync += pattern.taps.eq(1 | 1 << self.config.tile_size - half_rows(self.config))
             with m.If(~more):
@@ -177,6 +183,6 @@ class PoolSteps(wiring.Component):
             write_port.data.taps.eq(written.taps),
             write_port.data.column_offset.eq(written.column_offset),
             write_port.data.fetch.eq(written.fetch),
-            read_port.addr.eq(Cat(index[: PATTERN_ADDRESS_BITS - 1], self.bank)),
+            read_port.addr.eq(Cat(index, self.bank)),
         ]
         return read_port.data

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from layers import walk_tiles
 from pool_layers import average_layer, check_words, max_layer, offer_layers, window_memory
 from stalling import generator, simulate
 
 from espalier.arch.config import load_config
+from espalier.backend.geometry import pool_geometry
+from espalier.errors import CapacityError
+from espalier.ir.graph import Requantisation
+from espalier.numerics.requantisation import requantise
+from espalier_hw.pool_average import PoolAverage
 from espalier_hw.pool_unit import PoolUnit
 
 # kernel, stride, pads
@@ -114,3 +122,46 @@ def test_an_average_every_other_cycle():
     config, rng = load_config("tiny"), np.random.default_rng(7)
     config = dataclasses.replace(config, window_fifo_depth=32)
     assert run_layers(config, [average_layer(rng, config, (4, 4), 40)], 0.0) == [2 * 39]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    kernel=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    stride=st.integers(1, 2),
+    pads=st.tuples(st.integers(0, 4), st.integers(0, 4)),
+    size=st.integers(4, 8),
+    seed=st.integers(0, 1 << 16),
+)
+def test_patterns_of_max_pooling(kernel, stride, pads, size, seed):
+    config, rng = dataclasses.replace(load_config("tiny"), tile_size=size), np.random.default_rng(seed)
+    pads = tuple(min(pad, extent - 1) for pad, extent in zip(pads, kernel, strict=True))
+    layer, result = max_layer(rng, config, kernel, stride, pads, (12, 11), 1)
+    assemble(config, layer, result)
+    patterns = layer.patterns
+    for before, pattern in itertools.pairwise(patterns):
+        if not pattern["fetch"]:
+            assert [pattern[n] for n in ("tile_dy", "tile_dx", "row_offset")] == [
+                before[n] for n in ("tile_dy", "tile_dx", "row_offset")
+            ]
+        assert bool(pattern["taps"]) == pattern["fetch"]
+
+
+def test_steps_of_a_3x3_window_with_stride_2():
+    patterns = pool_geometry((3, 3), 2, (1, 1), 7, "layer").patterns
+    assert [(p.fetch, p.taps.bit_count()) for p in patterns] == [(True, 2), (True, 1)] + [(False, 0)] * 3
+
+
+def test_a_window_with_too_many_patterns_is_refused():
+    with pytest.raises(CapacityError, match="'pool5'"):
+        pool_geometry((15, 70), 1, (0, 0), 7, "'pool5'")
+
+
+def test_average_agrees_with_the_software():
+    rng = np.random.default_rng(8)
+    for _ in range(200):
+        total = int(rng.integers(0, 64 * 64 * 255))
+        bias, multiplier = int(rng.integers(-(1 << 20), 1 << 20)), int(rng.integers(0, 1 << 17))
+        shift, zero = int(rng.integers(4)), int(rng.integers(256))
+        numbers = Requantisation(*(np.array([value]) for value in (multiplier, shift, bias)))
+        software = requantise(np.array([[total]]), numbers, zero)
+        assert PoolAverage.model(total, bias, multiplier, shift, zero) == software[0, 0]
