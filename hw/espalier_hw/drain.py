@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Array, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
-from espalier_hw.interfaces import PAIR_BITS, drain_bits
+from espalier.arch.operators import PACKED_FIELD_BITS
+from espalier_hw.beats import beat_slots, choose_beat
+from espalier_hw.interfaces import drain_bits
 from espalier_hw.or_tree import OrTree
 from espalier_hw.table_walker import ENTRY
 
+# Shift registers that go through all states but one: bits, and the bit from 1 that is compared with the last.
+_SHIFT_TAPS = {3: 2, 4: 3, 5: 3, 6: 5}
+
 
 def beat_layout(config: HardwareConfig) -> data.StructLayout:
-    """Layout of what the requantiser gets each cycle: the sums of `output_pairs` lane pairs.
+    """Layout of what the requantiser gets each cycle: the sums of the lanes of one beat, see `beats`.
 
     `index` counts the beats of an entry from 0, `final` marks its last.
     """
@@ -24,15 +29,9 @@ def beat_layout(config: HardwareConfig) -> data.StructLayout:
             "entry": ENTRY,
             "index": range(config.output_beats),
             "final": 1,
-            "pairs": config.output_pairs * PAIR_BITS,
+            "sums": len(beat_slots(config)) * PACKED_FIELD_BITS,
         }
     )
-
-
-def choose_beat(word: Value, bits: int, beats: int, index: Value) -> Value:
-    """Part `index` of a word of `beats` parts of `bits` bits; arbitrary past the end of the word."""
-    parts = [word[beat * bits : (beat + 1) * bits] for beat in range(beats)]
-    return Array(parts)[index[: max(1, (beats - 1).bit_length())]]
 
 
 def source_ports(config: HardwareConfig, pes: int) -> dict[str, wiring.Member]:
@@ -61,6 +60,7 @@ class Drain(wiring.Component):
     def __init__(self, config: HardwareConfig, pes: int, primitives: str = "behavioural") -> None:
         self.config = config
         self._pes, self._primitives = pes, primitives
+        self._bits = config.lanes_per_pe * PACKED_FIELD_BITS  # the last pair may have only one lane
         super().__init__(
             {
                 "restart": In(1),
@@ -81,8 +81,8 @@ class Drain(wiring.Component):
         """Build the block."""
         m = Module()
         # `fetched`: sums of the next entry. `current`: sums whose beats are going out.
-        fetched = Signal(drain_bits(self.config), reset_less=True)
-        current = Signal(drain_bits(self.config), reset_less=True)
+        fetched = Signal(self._bits, reset_less=True)
+        current = Signal(self._bits, reset_less=True)
         next_valid, current_valid, last_beat = Signal(), Signal(), Signal()
         current_entry = Signal(ENTRY, reset_less=True)
         index = Signal(range(self.config.output_beats))
@@ -105,11 +105,7 @@ class Drain(wiring.Component):
                 self.beat.entry.eq(current_entry),
                 self.beat.index.eq(index),
                 self.beat.final.eq(last_beat),
-                self.beat.pairs.eq(
-                    choose_beat(
-                        current, self.config.output_pairs * PAIR_BITS, self.config.output_beats, index
-                    )
-                ),
+                self.beat.sums.eq(choose_beat(current, PACKED_FIELD_BITS, beat_slots(self.config), index)),
             ]
         return m
 
@@ -138,24 +134,31 @@ class Drain(wiring.Component):
         with m.Elif(self.entry_starts):
             m.d.sync += next_valid.eq(0)
         # PEs that do not answer drive zero.
-        m.submodules.everyone = everyone = OrTree(self._pes, drain_bits(self.config), self._primitives)
-        m.d.comb += everyone.words.eq(self.drain_data)
+        m.submodules.everyone = everyone = OrTree(self._pes, self._bits, self._primitives)
+        m.d.comb += [everyone.words[pe].eq(self.drain_data[pe]) for pe in range(self._pes)]
         with m.If(arrived):
             m.d.sync += fetched.eq(everyone.word)
 
     def _finished_sets(self, m: Module) -> Signal:
-        """One bit per PE: it has finished a set that is not drained yet.
+        """One bit per PE: it has finished a set that is not drained yet; a cycle late.
 
         Every set has an accumulator at least, so that a PE is ahead by `accumulators` sets at most, and by
-        one more when the last entry of a pass is still to come.
+        one more when the last entry of a pass is still to come. The counters only have to tell whether two
+        numbers of sets are equal: shift registers do it, which need fewer LUTs than adders.
         """
+        states = self.config.accumulators + 2
+        bits = next(bits for bits in _SHIFT_TAPS if (1 << bits) - 1 >= states)
         finished = Signal(self._pes)
-        pass_drained = self.take & self.entry.end_of_pass
+        drained = Signal(bits)
+        counters = [(drained, self.take & self.entry.end_of_pass)]
         for pe in range(self._pes):
-            count = Signal(range(self.config.accumulators + 2), name=f"finished_{pe}")
+            done = Signal(bits, name=f"done_{pe}")
+            counters.append((done, self.set_done[pe]))
+            m.d.sync += finished[pe].eq(done != drained)
+        for counter, event in counters:
+            with m.If(event):
+                bit = ~(counter[-1] ^ counter[_SHIFT_TAPS[bits] - 1])
+                m.d.sync += counter.eq(Cat(bit, counter))
             with m.If(self.restart):
-                m.d.sync += count.eq(0)
-            with m.Elif(self.set_done[pe] ^ pass_drained):
-                m.d.sync += count.eq(count + Mux(pass_drained, -1, 1))
-            m.d.comb += finished[pe].eq(count != 0)
+                m.d.sync += counter.eq(0)
         return finished

@@ -10,7 +10,8 @@ from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.program import TABLE_WORD_BITS
-from espalier_hw.drain import Drain, choose_beat, source_ports
+from espalier_hw.beats import beat_slots, choose_beat
+from espalier_hw.drain import Drain, source_ports
 from espalier_hw.interfaces import (
     BRANCH_LAYER,
     LAYER,
@@ -127,7 +128,7 @@ class OutputStage(wiring.Component):
         m.d.sync += unclaimed.eq(unclaimed + self.residual_valid - (drain.entry_starts & needed))
         with m.If(fetch):
             m.d.sync += pixels.eq(
-                choose_beat(tiles.read_data, scale.lanes * 8, config.output_beats, requantiser.residual_index)
+                choose_beat(tiles.read_data, 8, beat_slots(config), requantiser.residual_index)
             )
         with m.If(~self.layer.residual):
             m.d.sync += pixels.eq(0)
@@ -135,7 +136,6 @@ class OutputStage(wiring.Component):
     def _collect(self, m: Module, requantiser: Requantiser, advance: Signal) -> None:
         """Put the beats of a word together, and hold it until the feature memory takes it."""
         config, layer = self.config, self.layer
-        beat_bits = 2 * config.output_pairs * 8
         word = Signal(tile_bits(config), reset_less=True)
         place = Signal(
             data.StructLayout({"tile_y": 8, "tile_x": 8, "channel": 12, "final_tile": 1, "end_of_layer": 1}),
@@ -148,9 +148,17 @@ class OutputStage(wiring.Component):
             advance.eq(~full | ~self.write.valid),
             leaves.eq(full & (~self.write.valid | self.write.ready)),
         ]
-        for slot in range(config.output_beats):
-            with m.If(written & (requantiser.slot == slot)):
-                m.d.sync += word[slot * beat_bits : (slot + 1) * beat_bits].eq(requantiser.bytes)
+        # A lane that comes in several beats counts in its last one.
+        sources = {
+            lane: (beat, slot) for slot, row in enumerate(beat_slots(config)) for beat, lane in enumerate(row)
+        }
+        for beat in range(config.output_beats):
+            with m.If(written & (requantiser.slot == beat)):
+                m.d.sync += [
+                    word.word_select(lane, 8).eq(requantiser.bytes.word_select(slot, 8))
+                    for lane, (when, slot) in sources.items()
+                    if when == beat
+                ]
         with m.If(written & requantiser.final):
             m.d.sync += full.eq(1)
             m.d.sync += [place[name].eq(getattr(requantiser, name)) for name in place.shape().members]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -19,8 +20,9 @@ from espalier.arch.program import (
     MULTIPLIER_BITS,
     MULTIPLIER_SHIFTS,
 )
+from espalier_hw.beats import beat_slots, choose_beat, select
 from espalier_hw.carry import add_choice
-from espalier_hw.drain import beat_layout, choose_beat
+from espalier_hw.drain import beat_layout
 from espalier_hw.interfaces import LAYER
 from espalier_hw.lanes import is_packed
 from espalier_hw.residual import ROUNDING, TERM_BITS, saturate
@@ -44,7 +46,8 @@ class Requantiser(wiring.Component):
     def __init__(self, config: HardwareConfig, dsp_pairs: int) -> None:
         self.config = config
         self._dsp_pairs = dsp_pairs
-        self.lanes = 2 * config.output_pairs
+        self._slots = beat_slots(config)
+        self.lanes = len(self._slots)
         beat = beat_layout(config)
         super().__init__(
             {
@@ -115,29 +118,23 @@ class Requantiser(wiring.Component):
         Of two sums in one DSP slice, a negative low one has borrowed from the high one. The borrow goes back
         through the carry of the next adder: sixteen times it is four ones below the lane.
         """
-        config, half = self.config, PACKED_FIELD_BITS
+        half = PACKED_FIELD_BITS
+        low: Value = Const(0, half)
         high_digit = self.beat.entry.high_digit
         lanes: list[Value] = []
         carries: list[Value] = []
-        for pair in range(config.output_pairs):
-            packed = [
-                is_packed(self._dsp_pairs, beat * config.output_pairs + pair)
-                for beat in range(config.output_beats)
-            ]
-            sums = self.beat.pairs.word_select(pair, 2 * half)
-            borrowed = Signal(name=f"borrowed_{pair}")
-            m.d.comb += borrowed.eq(
-                sums[half - 1]
-                & choose_beat(Cat(Const(flag, 1) for flag in packed), 1, config.output_beats, self.beat.index)
-            )
-            for number, lane, carry in (
-                (2 * pair, sums[:half], Const(0, 1)),
-                (2 * pair + 1, sums[half:], borrowed),
-            ):
-                scaled = Cat(carry.replicate(DIGIT_BITS), lane).as_signed()
-                chosen = Mux(high_digit, scaled, lane.as_signed())
-                lanes.append(self._register(m, f"lane_{number}", chosen, half + DIGIT_BITS))
-                carries.append(self._register(m, f"carry_{number}", carry, 1))
+        for slot, row in enumerate(self._slots):
+            lane = self.beat.sums.word_select(slot, half)
+            carry: Value = Const(0, 1)
+            if slot % 2:
+                packed = [Const(is_packed(self._dsp_pairs, number // 2), 1) for number in row]
+                carry = Signal(name=f"borrowed_{slot}")
+                m.d.comb += carry.eq(low[-1] & select(packed, self.beat.index))
+            scaled = Cat(carry.replicate(DIGIT_BITS), lane).as_signed()
+            chosen = Mux(high_digit, scaled, lane.as_signed())
+            lanes.append(self._register(m, f"lane_{slot}", chosen, half + DIGIT_BITS))
+            carries.append(self._register(m, f"carry_{slot}", carry, 1))
+            low = lane
         return lanes, carries
 
     def _add_parts(
@@ -180,11 +177,9 @@ class Requantiser(wiring.Component):
         for lane, value in enumerate(sums):
             early = self._register(m, f"early_{lane}", value * multiplier, _PRODUCT_BITS)
             product = self._register(m, f"product_{lane}", early, _PRODUCT_BITS)
-            windows = Array(product[s : s + bits] for s in MULTIPLIER_SHIFTS)
-            tops = [product[s + bits - 1 :] for s in MULTIPLIER_SHIFTS]
-            fits = Array(~top.any() | top.all() for top in tops)
-            shifted = self._register(m, f"shifted_{lane}", windows[shift], bits)
-            fitting = self._register(m, f"fitting_{lane}", fits[shift], 1)[0]
+            windows = [product[s : s + bits] for s in MULTIPLIER_SHIFTS]
+            shifted = self._register(m, f"shifted_{lane}", select(windows, shift), bits)
+            fitting = self._register(m, f"fitting_{lane}", _fits(product, shift), 1)[0]
             sign = self._register(m, f"sign_{lane}", product[-1], 1)[0]
             limit = Cat((~sign).replicate(bits - 1), sign)
             term = self.terms.word_select(lane, TERM_BITS).as_signed()
@@ -209,7 +204,7 @@ class Requantiser(wiring.Component):
         row_inside, column_inside = rows | (~lowest).replicate(size), columns | (~rightmost).replicate(size)
         m.d.comb += tile.eq(Cat(row_inside[row].replicate(size) & column_inside for row in range(size)))
         with m.If(self.advance):
-            m.d.sync += inside.eq(choose_beat(tile, self.lanes, self.config.output_beats, index))
+            m.d.sync += inside.eq(choose_beat(tile, 1, self._slots, index))
         return inside
 
     @staticmethod
@@ -225,6 +220,20 @@ class Requantiser(wiring.Component):
         fixed = saturate(((sums + bias) * multiplier) >> MULTIPLIER_SHIFTS[shift])
         rounded = ((fixed + scaled + ROUNDING) >> FRACTION_BITS) + zero
         return np.clip(rounded, 0, 255).astype(np.uint8)
+
+
+def _fits(product: Value, shift: Value) -> Value:
+    """Whether the bits above the window that `shift` selects are all equal to the sign.
+
+    The bits between two windows' ends count for all shifts up to the lower one's.
+    """
+    sign = product[-1]
+    tops = [s + FIXED_POINT_BITS - 1 for s in MULTIPLIER_SHIFTS] + [len(product) - 1]
+    excess: Value = Const(0, 1)
+    for number, (low, high) in enumerate(pairwise(tops)):
+        differs = (product[low:high] ^ sign.replicate(high - low)).any()
+        excess = excess | (differs & (shift <= number))
+    return ~excess
 
 
 def _clamp(number: Value) -> Value:

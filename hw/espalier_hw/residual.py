@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -17,6 +17,7 @@ from espalier.arch.program import (
     RESIDUAL_MULTIPLIER_BITS,
     RESIDUAL_SHIFTS,
 )
+from espalier_hw.beats import beat_slots, select
 from espalier_hw.carry import add_choice
 from espalier_hw.interfaces import LAYER
 
@@ -48,7 +49,7 @@ class ResidualScale(wiring.Component):
     """
 
     def __init__(self, config: HardwareConfig) -> None:
-        self.lanes = 2 * config.output_pairs
+        self.lanes = len(beat_slots(config))
         super().__init__(
             {
                 "restart": In(1),
@@ -187,7 +188,7 @@ class _TableFiller(wiring.Component):
         m.d.comb += offset.eq((layer.out_zero << FRACTION_BITS) + ROUNDING)
         m.d.sync += [
             last.eq(Cat(last_pixel, last)),
-            shifted.eq(Array(product >> shift for shift in RESIDUAL_SHIFTS)[layer.residual_shift]),
+            shifted.eq(select([product >> shift for shift in RESIDUAL_SHIFTS], layer.residual_shift)),
             address.eq(pixel),
             self.write_address.eq(Cat(address, bank)),
             self.write_data.eq(add_choice(offset, limited, TERM_BITS)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from layers import mask_outside, set_layer, table_words, to_bytes, to_integer, walk_tiles, write_memory
@@ -17,10 +19,11 @@ from espalier_hw.requantise import Requantiser
 from espalier_hw.residual import ResidualScale
 
 CONFIG = load_config("tiny")
-SIZE, LANES = CONFIG.tile_size, CONFIG.lanes_per_pe
+# An odd number of lanes, the last of which has a slot of its own.
+ODD_CONFIG = replace(CONFIG, tile_size=5, output_pairs=4, dsp_pairs=11)
 
 
-def random_layer(rng, number, residual):
+def random_layer(rng, number, residual, size=CONFIG.tile_size):
     tiles_y, tiles_x = int(rng.integers(1, 4)), int(rng.integers(2, 4))
     tiles = int(rng.integers(1, tiles_y * tiles_x + 1))
     common = {
@@ -36,8 +39,8 @@ def random_layer(rng, number, residual):
         "out_pitch": tensor_pitch(tiles_x),
         "out_pad": int(rng.integers(0, 256)),
         "out_zero": int(rng.integers(0, 256)),
-        "out_rows_last": int(rng.integers(1, SIZE + 1)),
-        "out_columns_last": int(rng.integers(1, SIZE + 1)),
+        "out_rows_last": int(rng.integers(1, size + 1)),
+        "out_columns_last": int(rng.integers(1, size + 1)),
         "residual_base": int(rng.integers(0, 500)),
         "residual_pitch": int(rng.integers(2, 100)),
         "residual_zero": int(rng.integers(0, 256)),
@@ -87,8 +90,8 @@ def random_table(rng, passes, pes):
 def pack_lanes(lanes, dsp_pairs):
     """Accumulator word of one PE from its lanes."""
     word = 0
-    for pair in range(CONFIG.pairs):
-        low, high = int(lanes[2 * pair]), int(lanes[2 * pair + 1]) if 2 * pair + 1 < LANES else 0
+    for pair, low in enumerate(lanes[::2]):
+        low, high = int(low), int(lanes[2 * pair + 1]) if 2 * pair + 1 < len(lanes) else 0
         word |= pack_pair_model(low, high, is_packed(dsp_pairs, pair)) << 36 * pair
     return word
 
@@ -96,8 +99,8 @@ def pack_lanes(lanes, dsp_pairs):
 class Reference:
     """Runs layers (common, branch, entries): what PEs hold, what residuals are asked for, what is written."""
 
-    def __init__(self, rng, layers, pes, dsp_pairs):
-        self._rng, self._dsp_pairs = rng, dsp_pairs
+    def __init__(self, rng, layers, size, pes, dsp_pairs):
+        self._rng, self._size, self._dsp_pairs = rng, size, dsp_pairs
         self.residuals = []
         self.writes = [[] for _ in layers]
         self.sums = [[] for _ in range(pes)]
@@ -108,9 +111,9 @@ class Reference:
 
     def _tile(self, layer, common, y, x, entries):
         counts = [0] * len(self.sums)
-        total = np.zeros(LANES, dtype=np.int64)
+        total = np.zeros(self._size**2, dtype=np.int64)
         for entry in entries:
-            lanes = self._rng.integers(-(1 << 17), 1 << 17, LANES) >> self._rng.integers(0, 12)
+            lanes = self._rng.integers(-(1 << 17), 1 << 17, self._size**2) >> self._rng.integers(0, 12)
             self.sums[entry["pe"]].append(pack_lanes(lanes, self._dsp_pairs))
             counts[entry["pe"]] += 1
             total = (0 if entry["first"] else total) + (lanes << 4 if entry["high_digit"] else lanes)
@@ -122,10 +125,10 @@ class Reference:
                 counts = [0] * len(self.sums)
 
     def _write(self, layer, common, y, x, total, entry):
-        scaled = np.zeros(LANES, dtype=np.int64)
+        scaled = np.zeros(self._size**2, dtype=np.int64)
         place = (y, x, entry["out_channel"])
         if common["residual"]:
-            pixels = self._rng.integers(0, 256, LANES, dtype=np.uint8)
+            pixels = self._rng.integers(0, 256, self._size**2, dtype=np.uint8)
             self.residuals.append((place, pixels, common))
             scaled = ResidualScale.model(
                 pixels, common["residual_zero"], common["residual_multiplier"], common["residual_shift"]
@@ -133,7 +136,7 @@ class Reference:
         pixels = Requantiser.model(
             total, entry["bias"], entry["multiplier"], entry["shift"], scaled, common["out_zero"]
         )
-        self.writes[layer].append((place, mask_outside(pixels.reshape(SIZE, SIZE), y, x, common)))
+        self.writes[layer].append((place, mask_outside(pixels.reshape(self._size, self._size), y, x, common)))
 
 
 def fake_pe(dut, pe, sums, set_sizes, dice, lazy):
@@ -221,7 +224,7 @@ async def receive_writes(ctx, dut, common, writes, dice, lazy):
         assert (marks.layer, marks.ordered) == (common["layer"], common["ordered"])
         assert marks.final_tile == (place[:2] == last_tile)
         assert marks.last == (number == len(writes) - 1)
-        np.testing.assert_array_equal(to_bytes(payload.data, (SIZE, SIZE)), tile)
+        np.testing.assert_array_equal(to_bytes(payload.data, tile.shape), tile)
     ctx.set(dut.write.ready, 0)
     return times
 
@@ -234,7 +237,7 @@ async def offer(ctx, dut, common):
     ctx.set(dut.offer, 0)
 
 
-def run_layers(rng, layers, lazy, seed=1, pes=3, dsp_pairs=6, idle=0):
+def run_layers(rng, layers, lazy, config=CONFIG, seed=1, pes=3, dsp_pairs=6, idle=0):
     """Simulate layers one after the other; returns, for each, the cycles from go to each of its words.
 
     idle: cycles before the first layer, in which the PEs can finish sets.
@@ -245,8 +248,8 @@ def run_layers(rng, layers, lazy, seed=1, pes=3, dsp_pairs=6, idle=0):
         branch |= {"table_base": base, "table_entries": len(entries)}
         base += len(entries)
         words += table_words(entries)
-    reference = Reference(rng, layers, pes, dsp_pairs)
-    dut = OutputStage(CONFIG, pes, dsp_pairs)
+    reference = Reference(rng, layers, config.tile_size, pes, dsp_pairs)
+    dut = OutputStage(config, pes, dsp_pairs)
     times = []
 
     async def testbench(ctx):
@@ -276,14 +279,18 @@ def run_layers(rng, layers, lazy, seed=1, pes=3, dsp_pairs=6, idle=0):
 
 
 @pytest.mark.parametrize("lazy", [0.0, 0.4])
-@pytest.mark.parametrize(("pes", "dsp_pairs"), [(3, 6), (2, 0), (1, CONFIG.pairs)])
-def test_layers_back_to_back(pes, dsp_pairs, lazy):
+@pytest.mark.parametrize(
+    ("config", "pes", "dsp_pairs"),
+    [(CONFIG, 3, 6), (CONFIG, 2, 0), (CONFIG, 1, CONFIG.pairs), (ODD_CONFIG, 3, 9)],
+    ids=["some", "no", "all", "odd"],
+)
+def test_layers_back_to_back(config, pes, dsp_pairs, lazy):
     rng = np.random.default_rng(pes)
     layers = []
     for number in range(8):
-        common, branch = random_layer(rng, number, residual=rng.random() < 0.5)
+        common, branch = random_layer(rng, number, rng.random() < 0.5, config.tile_size)
         layers.append((common, branch, random_table(rng, common["passes"], pes)))
-    run_layers(rng, layers, lazy, pes, pes, dsp_pairs)
+    run_layers(rng, layers, lazy, config, pes, pes, dsp_pairs)
 
 
 def plain_layer(rng, number, residual, pes=3, filters=2):
