@@ -37,16 +37,10 @@ class TileWalk(wiring.Component):
         """Build the block."""
         m = Module()
         run_end = self._count(m)
-        # Steps less out_tiles_x are known for the whole layer: both candidates are then one addition.
-        jump_wrap, one_wrap = Signal(range(-256, 256)), Signal(range(-256, 256))
         plain, wrapped = Signal(9), Signal(range(-256, 512))
-        m.d.sync += [
-            jump_wrap.eq(self.branch.jump_x - self.layer.out_tiles_x),
-            one_wrap.eq(1 - self.layer.out_tiles_x),
-        ]
         m.d.comb += [
             plain.eq(self.tile_x + Mux(run_end, self.branch.jump_x, 1)),
-            wrapped.eq(self.tile_x + Mux(run_end, jump_wrap, one_wrap)),
+            wrapped.eq(plain - self.layer.out_tiles_x),
         ]
         with m.If(self.load):
             m.d.sync += [self.tile_y.eq(self.branch.tile_y0), self.tile_x.eq(self.branch.tile_x0)]
