@@ -1,4 +1,4 @@
-"""Single passes of the compiler: windows, digits, dealing, run lengths, feature memory."""
+"""Single passes of the compiler: windows, digits, dealing, run lengths, tiles, averages."""
 
 import dataclasses
 
@@ -8,17 +8,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espalier.arch.config import load_config
-from espalier.arch.operators import ACCUMULATOR_DISTANCE, MAX_WEIGHT_SUM, OPERATORS_PER_WORD
+from espalier.arch.operators import (
+    ACCUMULATOR_DISTANCE,
+    DIGIT_HIGH,
+    MAX_WEIGHT_SUM,
+    OPERATORS_PER_WORD,
+)
 from espalier.backend.deal import Shape, deal_by_load, deal_in_order, drain_order
 from espalier.backend.digits import build_parts, group_sums, prove_bounds
 from espalier.backend.geometry import kernel_geometry
-from espalier.backend.memory import place_tensors
 from espalier.backend.runs import run_lengths
 from espalier.backend.share import share_parts, tournament
+from espalier.backend.spread import groupings, spread_tiles
 from espalier.backend.synthetic import RandomNetwork
 from espalier.errors import CapacityError, InternalError
 from espalier.ir.check import check_graph
+from espalier.ir.graph import Conv
 from espalier.numerics import run
+from espalier.passes.lower_average import lower_average
 from espalier.passes.space_to_depth import rearrange_picture, space_to_depth
 
 
@@ -97,6 +104,43 @@ def test_sums_beyond_the_accumulator_are_refused():
         build_parts(one_conv(np.full((1, 1, 1, 1), 9), 4), geometry_of(one_conv(np.ones((1, 1, 1, 1)), 4)))
 
 
+def test_digits_have_three_bits_and_a_sign():
+    for bits, weights in ((4, range(-8, 8)), (8, range(-119, 120))):
+        values = np.array(list(weights))
+        node = one_conv(values.reshape(1, -1, 1, 1), bits)
+        parts = build_parts(node, geometry_of(node))
+        assert np.abs(parts.digit).max() <= DIGIT_HIGH
+        rebuilt = np.bincount(parts.word, parts.digit * 16 ** parts.high[parts.part])
+        assert (rebuilt == values).all()
+        operators = np.bincount(parts.word, minlength=len(values))
+        assert operators[values == 8].tolist() == [2] * np.count_nonzero(values == 8)  # 4 + 4, not 16 - 4 - 4
+        assert operators[values == -8] == 2
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    target=st.sampled_from(["tiny", "mixed", "zcu104"]), tiles=st.integers(1, 60), channels=st.integers(1, 9)
+)
+def test_every_tile_is_taken_once(target, tiles, channels):
+    config = load_config("zcu104" if target == "mixed" else target)
+    if target == "mixed":
+        config = dataclasses.replace(config, lut_branches=1, lut_pes=7)
+    for grouping in groupings(config, tiles, channels):
+        branches = [branch for group in grouping for branch in group]
+        assert len(set(branches)) == len(branches)
+        assert all(1 <= len(group) <= channels for group in grouping)
+        costs = [1000 // sum(config.branch_pes(branch) for branch in group) for group in grouping]
+        groups = spread_tiles(grouping, [None] * len(grouping), costs, tiles)
+        if groups is None:
+            continue
+        places = np.concatenate([group.places() for group in groups])
+        assert sorted(places) == list(range(tiles))
+        assert all((np.diff(group.places()) > 0).all() for group in groups)
+        if len(grouping) == config.branches and tiles >= 40:  # all branches work, each as fast as it can
+            work = [group.tiles * cost for group, cost in zip(groups, costs, strict=True)]
+            assert max(work) < 1.35 * sum(work) / len(work)
+
+
 def operators_of(parts):
     columns = (parts.filter_of[parts.part], parts.high[parts.part], parts.word, parts.tap, parts.digit)
     return sorted(zip(*(column.tolist() for column in columns), strict=True))
@@ -115,7 +159,7 @@ def test_sharing_evens_out_every_block():
     net = RandomNetwork(64, 8, 8, seed=3)
     net.conv("input", 48, density=0.3, bits=3)
     parts = build_parts(net.nodes[0], geometry_of(net.nodes[0]))
-    shape = Shape(1, 16, 1, 32)
+    shape = Shape((16,), 1, 32)
 
     def drift(own, deal):
         lengths = run_lengths(np.concatenate((own.block_counts(8), np.zeros((1, 24), np.int32))), deal)
@@ -129,7 +173,7 @@ def test_sharing_evens_out_every_block():
 @settings(deadline=None, max_examples=100)
 @given(
     filters=st.integers(1, 60),
-    branches=st.integers(1, 3),
+    pes=st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple),
     passes=st.integers(1, 3),
     balance=st.booleans(),
     density=st.sampled_from([0.0, 0.05, 0.3]),
@@ -137,11 +181,11 @@ def test_sharing_evens_out_every_block():
     cuts=st.integers(-1, 3),
     bits=st.sampled_from([3, 8]),
 )
-def test_deals_and_runs_obey_the_hardware(filters, branches, passes, balance, density, seed, cuts, bits):
+def test_deals_and_runs_obey_the_hardware(filters, pes, passes, balance, density, seed, cuts, bits):
     net = RandomNetwork(30, 8, 8, seed=seed)
     net.conv("input", filters, density=density, bits=bits)
     parts = build_parts(net.nodes[0], geometry_of(net.nodes[0]))
-    shape = Shape(branches, 3, passes, 8)
+    shape, branches = Shape(pes, passes, 8), len(pes)
     counts = parts.block_counts(8)
     if not balance:
         deal = deal_in_order(parts, shape)
@@ -156,12 +200,14 @@ def test_deals_and_runs_obey_the_hardware(filters, branches, passes, balance, de
         parts, deal = shared
         counts = parts.block_counts(8)
     if deal is None:
-        assert not balance or parts.count > branches * passes * 3 * 8 - 20 * branches * passes
+        full = parts.count > sum(pes) * passes * 8 - 20 * shape.bins
+        assert not balance or full or filters < shape.bins
         return
     dealt = np.sort(deal.part_at[deal.part_at >= 0])
     assert (dealt == np.arange(parts.count)).all()
     lengths = run_lengths(np.concatenate((counts, np.zeros_like(counts[:1]))), deal)
     for branch, pe in np.ndindex(deal.filters.shape):
+        assert (deal.filters[branch, pe] > 0) == (pe < pes[branch])
         runs = lengths[branch, pe, :, :, : deal.filters[branch, pe]]
         assert (runs >= 1).all()
         assert runs.sum() % OPERATORS_PER_WORD == 0
@@ -174,29 +220,52 @@ def test_deals_and_runs_obey_the_hardware(filters, branches, passes, balance, de
     for branch in range(branches):
         for which in range(passes):
             pe, part = drain_order(deal, parts, branch, which)
-            for index in range(3):
+            for index in range(pes[branch]):
                 in_order = part[pe == index]
                 expected = deal.part_at[branch, index, which, : deal.filters[branch, index]]
                 assert (in_order == expected).all()
-            kept = parts.filter_of[part[part >= 0]]
-            assert len(np.unique(kept)) == 1 + np.count_nonzero(np.diff(kept)) if len(kept) else True
+            unused = np.count_nonzero(part < 0)
+            assert (part[:unused] < 0).all()  # what is dropped comes first, so that a filter ends the pass
+            assert unused < len(part)
+            assert (np.diff(part[unused:]) > 0).all()
 
 
-def test_tensors_that_live_together_do_not_overlap():
-    net = RandomNetwork(8, 40, 40)
-    tensor = "input"
-    for _ in range(4):
-        inner = net.conv(tensor, 20, (1, 1))
-        tensor = net.conv(inner, 20, (1, 1), residual=inner)
+@settings(deadline=None, max_examples=60)
+@given(
+    channels=st.integers(1, 9),
+    size=st.tuples(st.integers(1, 12), st.integers(1, 12)),
+    kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    stride=st.integers(1, 2),
+    pads=st.tuples(*[st.integers(0, 2)] * 4),
+    zero=st.integers(0, 255),
+)
+def test_averages_as_convolutions_are_the_same(channels, size, kernel, stride, pads, zero):
+    if size[0] + pads[0] + pads[2] < kernel[0] or size[1] + pads[1] + pads[3] < kernel[1]:
+        return
+    net = RandomNetwork(channels, *size, zero_point=zero)
+    net.pool("input", "average", kernel, stride, pads)
+    graph, picture = net.graph(), net.picture()
+    lowered = lower_average(graph)
+    check_graph(lowered)
+    (node,) = lowered.nodes
+    whole = kernel == size and not any(pads)
+    assert node.kind == "global" if whole else isinstance(node, Conv)
+    assert (run(graph, picture)[graph.output] == run(lowered, picture)[graph.output]).all()
+
+
+def test_a_maximum_that_rescales_is_refused():
+    net = RandomNetwork(2, 8, 8, zero_point=9)
+    name = net.pool("input", "max", (2, 2))
     graph = net.graph()
-    config = load_config("zcu104")
-    places = place_tensors(graph, config)
-    assert set(places) == set(graph.tensors)
-    for node in graph.nodes:
-        read = {node.input, node.residual.tensor if node.residual else node.input}
-        for name in read:
-            first, second = places[name], places[node.output]
-            assert first.base + first.words <= second.base or second.base + second.words <= first.base
+    check_graph(graph)
+    values = graph.nodes[0].requantisation
+    half = dataclasses.replace(values, multiplier=values.multiplier // 2)
+    graph.nodes[0] = dataclasses.replace(graph.nodes[0], requantisation=half)
+    graph.tensors[name] = dataclasses.replace(graph.tensors[name], zero_point=0)
+    with pytest.raises(
+        InternalError, match=r"rescales \(factor 4096 / 8192.*moves the zero point from 9 to 0"
+    ):
+        check_graph(graph)
 
 
 @settings(deadline=None, max_examples=60)

@@ -7,7 +7,7 @@ from espalier.compress.allocate import fit_densities, weight_scores
 from espalier.compress.build import CompressOptions, compress, plan_densities
 from espalier.compress.calibrate import RangeOptions, choose_range, quantise_maps, stack_pictures
 from espalier.compress.evaluate import evaluate, size_of
-from espalier.errors import CapacityError, PictureError, UserError
+from espalier.errors import CapacityError, InternalError, PictureError, UserError
 from espalier.ir.check import check_graph
 from espalier.ir.float_graph import FloatConv, FloatGraph, FloatPool
 from espalier.numerics.execute import run_output
@@ -200,13 +200,17 @@ def test_evaluation_counts_pairs(graph, pictures):
     assert accuracy.agreement == accuracy.integer_top1 > 0.8
 
 
-def test_relu_after_pooling_of_a_signed_tensor_is_kept(graph, pictures):
+def test_maximum_pooling_keeps_the_scale_of_a_signed_tensor(graph, pictures):
     graph.nodes[0].relu = False
-    graph.nodes[1].relu = True
     integer = compress(graph, pictures, dense(bits=8))
-    assert integer.tensors["stem"].zero_point > 0
-    assert integer.tensors["max"].zero_point == 0
+    check_graph(integer)
+    before, after = integer.tensors["stem"], integer.tensors["max"]
+    assert before.zero_point > 0
+    assert (after.scale, after.zero_point) == (before.scale, before.zero_point)
     assert relative_error(graph, integer, pictures) < 0.01
+    graph.nodes[1].relu = True
+    with pytest.raises(InternalError, match="activation"):
+        compress(graph, pictures, dense(bits=8))
 
 
 @pytest.mark.parametrize("gain", [1e-5, 1e6])

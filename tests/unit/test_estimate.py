@@ -24,7 +24,7 @@ def load_of(operators, tiles=1, windows=1, residuals=0, groups=1, filters=1):
         drains=drains,
         windows=windows,
         residuals=residuals,
-        tile_groups=groups,
+        sharing=groups,
         tile_rows=np.arange(tiles),
         block_words=8,
     )
@@ -75,10 +75,10 @@ def test_rows_that_arrive_late_hold_the_layer_back():
     assert conv_cycles(load, CONFIG, ready, FREE) == 2000 + 8 + 30 + 2 * CONFIG.output_beats
 
 
-def test_pool_is_bound_by_taps_words_or_windows():
-    assert pool_cycles(10, 4, 3, 9, 1, 2, CONFIG, FREE) == 10 * 4 * 9 + CONFIG.output_beats
-    assert pool_cycles(10, 4, 12, 9, 1, 2, CONFIG, FREE) == 10 * 4 * 12 + CONFIG.output_beats
-    assert pool_cycles(10, 4, 3, 9, 8, 2, CONFIG, FREE) == 10 * 4 * 16 + CONFIG.output_beats
+def test_pool_is_bound_by_rows_columns_or_windows():
+    assert pool_cycles(40, 9, 3, 1, FREE) == 40 * 9
+    assert pool_cycles(40, 3, 4, 1, FREE) == 40 * 4
+    assert pool_cycles(40, 1, 1, 2, FREE) == 40 * 2
 
 
 def test_a_transfer_takes_a_cycle_per_beat():

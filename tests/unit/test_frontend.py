@@ -204,7 +204,8 @@ def test_activations_without_a_place_of_their_own(tmp_path):
     net.add("Relu")
     graph = check(net, tmp_path, nodes=5)
     assert isinstance(graph.nodes[-1], FloatPool)
-    assert graph.nodes[-1].relu
+    assert not graph.nodes[-1].relu
+    assert graph.nodes[-2].relu  # the maximum of what is not negative is not negative
 
 
 def test_sums_without_a_convolution(tmp_path):

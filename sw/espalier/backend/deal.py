@@ -40,6 +40,9 @@ def deal_in_order(parts: Parts, shape: Shape) -> Deal | None:
     place = np.zeros(filters, np.int64)
     total = np.cumsum([shape.pes_of(index) for index in range(shape.bins)])
     bounds = np.round(total[:-1] * filters / total[-1]).astype(np.int64)
+    turn = np.arange(1, shape.bins)
+    bounds = np.maximum.accumulate(np.maximum(bounds, 1) - turn) + turn  # no bin without a filter
+    bounds = np.clip(bounds, 0, filters - turn[::-1])
     for index, members in enumerate(np.split(np.arange(filters), bounds)):
         for pe, own in enumerate(np.array_split(members, shape.pes_of(index))):
             place[own] = index * shape.width + pe
@@ -109,14 +112,15 @@ def take_least_loaded(loads: list[tuple[int, int, int]], cost: int, accumulators
 
 
 def as_deal(parts: Parts, place: IntArray, shape: Shape) -> Deal | None:
-    """Deal in which part p lies at `place[p] = bin * width + PE`; None if a PE lacks accumulators.
+    """Deal in which part p lies at `place[p] = bin * width + PE`.
 
+    None if a PE lacks accumulators, or if a bin has no filter: every pass of a branch ends with one.
     Slots of a PE follow the order of filters, so that the output stage finds each filter's parts together.
     Slots that a PE does not need in a pass come before them, so that every pass ends with a filter.
     """
     branches, width = len(shape.pes), shape.width
     count = np.bincount(place, minlength=shape.bins * width)
-    if count.max() > shape.accumulators:
+    if count.max() > shape.accumulators or count.reshape(shape.bins, width).sum(axis=1).min() == 0:
         return None
     filters = np.maximum(count.reshape(branches, shape.passes, width).max(axis=1), 1)
     filters[np.arange(width) >= np.array(shape.pes)[:, None]] = 0

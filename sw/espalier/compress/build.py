@@ -37,7 +37,7 @@ from espalier.compress.parameters import (
 from espalier.compress.prune import Mask, admm_mask, magnitude_mask
 from espalier.compress.quantise import grid_of, quantise_weights
 from espalier.compress.refit import masked_least_squares, squared_error
-from espalier.errors import UserError
+from espalier.errors import InternalError, UserError
 from espalier.ir.float_graph import FloatConv, FloatGraph, FloatPool
 from espalier.ir.graph import IntegerGraph, Tensor
 from espalier.numerics.convolution import prepare_conv
@@ -251,6 +251,8 @@ class _Compressor:
             axis=1,
         )
         if node.kind == "max":
+            if node.relu:
+                raise InternalError(f"pooling '{node.name}': its activation belongs to the node before it")
             source = tensors[node.input]
             shape = self.graph.shapes[node.output]
             tensors[node.output] = Tensor(node.output, *shape, source.scale, source.zero_point)

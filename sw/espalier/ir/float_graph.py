@@ -38,7 +38,10 @@ class FloatConv:
 
 @dataclass
 class FloatPool:
-    """Pooling; `kind` is "max", "average" (padding counts as zero and in the divisor) or "global"."""
+    """Pooling; `kind` is "max", "average" (padding counts as zero and in the divisor) or "global".
+
+    A maximum has no activation: the node before it has, with the same result.
+    """
 
     name: str
     input: str
