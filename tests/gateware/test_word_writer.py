@@ -178,3 +178,33 @@ def test_writer_rate(block_words):
         await release(ctx, dut, dice, rings, 0)
 
     simulate(m, sequence, windows, words, background=[pes])
+
+
+def test_writer_changes_block_size_while_a_block_waits():
+    """One-word blocks wait for the ring, some while the next layer has another block size already."""
+    rng, dice = np.random.default_rng(6), generator(6)
+    layers = [random_layer(rng, CONFIG.tile_size, index, rests=0) for index in range(60)]
+    for layer in layers:
+        layer.patterns = [{**layer.patterns[0], "fetch": 1}]
+        layer.common |= {"pattern_count": 1, "passes": 1}
+        layer.branch |= {"channels": 1, "tiles": int(rng.integers(1, 4))}
+    expected = Expectation(rng, layers)
+    dut, rings = WordWriter(CONFIG, PES), Rings()
+    m, stage = staged(dut)
+    m.d.comb += dut.sets.eq(stage.current.passes * stage.current_branch.tiles)
+
+    async def sequence(ctx):
+        for index, layer in enumerate(layers):
+            await offer_layer(ctx, stage, dut, layer, index % 2)
+            await ctx.tick().repeat(dice.randrange(1, 30))
+
+    async def windows(ctx):
+        await supply(ctx, dut, dice, expected.windows, [CONFIG.window_fifo_depth], 0)
+
+    async def words(ctx):
+        await check(ctx, dut, expected.writes, rings)
+
+    async def pes(ctx):
+        await release(ctx, dut, dice, rings, 0.9)
+
+    simulate(m, sequence, windows, words, background=[pes])
