@@ -21,7 +21,8 @@ class TileReader(wiring.Component):
     """One single read a cycle: residual tiles (round robin), then tiles to store.
 
     A read waits in a cycle in which a word is written into its bank; reads keep their order.
-    residual_valid (one bit a branch), store_valid: the requester's word is on `FeatureMemory.tile_data` now; answers come in the order of the requests and are never refused. coming*: see `WritePort`.
+    residual_valid (one bit a branch), store_valid: the requester's word is on `FeatureMemory.tile_data` now;
+    answers come in the order of the requests and are never refused. coming*: see `WritePort`.
     tile_enable, tile_address: ports of `FeatureMemory`.
     """
 
