@@ -16,7 +16,7 @@ DSP_LEVELS = 6  # what an unregistered multiplication is taken for
 LIMIT = 6  # more than that between registers is reported
 
 _CLOCK_PINS = ("C", "CLK", "WCLK", "CLKARDCLK", "CLKBWRCLK")
-_LUT = re.compile(r"LUT[1-6]|INV")
+_LUT = re.compile(r"LUT[1-6]|LUT6_2|INV")
 _LUTRAM = re.compile(r"RAM\d+(X1S|X1D|M|M16|M8)")
 _CARRY_ENTRIES = ("CI", "CYINIT", "CI_TOP")
 

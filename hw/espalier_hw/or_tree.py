@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from amaranth.hdl import Const, Instance, Module, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-_LUT_INPUTS = 6
-_INIT_OR = Const((1 << (1 << _LUT_INPUTS)) - 2, 1 << _LUT_INPUTS)
+from espalier_hw.luts import LUT_INPUTS, lut
 
 
 class OrTree(wiring.Component):
@@ -29,7 +28,7 @@ class OrTree(wiring.Component):
         m = Module()
         queue: deque[Value] = deque(self.words[index] for index in range(self.words.shape().length))
         while len(queue) > 1:
-            group = [queue.popleft() for _ in range(min(_LUT_INPUTS, len(queue)))]
+            group = [queue.popleft() for _ in range(min(LUT_INPUTS, len(queue)))]
             combined = Signal(self._bits, name=f"combined_{len(queue)}")
             self._combine(m, group, combined)
             queue.append(combined)
@@ -44,7 +43,8 @@ class OrTree(wiring.Component):
                 total = total | word
             m.d.comb += combined.eq(total)
             return
-        for bit in range(self._bits):
-            inputs: dict[str, Any] = {f"i_I{index}": Const(0, 1) for index in range(_LUT_INPUTS)}
-            inputs |= {f"i_I{index}": word[bit] for index, word in enumerate(group)}
-            m.submodules += Instance("LUT6", p_INIT=_INIT_OR, o_O=combined[bit], **inputs)
+        m.d.comb += combined.eq(Cat(lut(m, _any, [word[bit] for word in group]) for bit in range(self._bits)))
+
+
+def _any(*bits: int) -> int:
+    return int(any(bits))

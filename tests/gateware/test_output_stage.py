@@ -7,12 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from layers import mask_outside, set_layer, table_words, to_bytes, to_integer, walk_tiles, write_memory
+from luts_model import Primitive
 from stalling import generator, simulate
 
 from espalier.arch.config import load_config
 from espalier.arch.feature_layout import tensor_pitch
 from espalier.arch.fields import pack
 from espalier.arch.program import COMMON_FIELDS, Opcode
+from espalier_hw import luts
 from espalier_hw.lanes import is_packed, pack_pair_model
 from espalier_hw.output_stage import OutputStage
 from espalier_hw.requantise import Requantiser
@@ -237,7 +239,9 @@ async def offer(ctx, dut, common):
     ctx.set(dut.offer, 0)
 
 
-def run_layers(rng, layers, lazy, config=CONFIG, seed=1, pes=3, dsp_pairs=6, idle=0):
+def run_layers(
+    rng, layers, lazy, config=CONFIG, seed=1, pes=3, dsp_pairs=6, idle=0, primitives="behavioural"
+):
     """Simulate layers one after the other; returns, for each, the cycles from go to each of its words.
 
     idle: cycles before the first layer, in which the PEs can finish sets.
@@ -249,7 +253,7 @@ def run_layers(rng, layers, lazy, config=CONFIG, seed=1, pes=3, dsp_pairs=6, idl
         base += len(entries)
         words += table_words(entries)
     reference = Reference(rng, layers, config.tile_size, pes, dsp_pairs)
-    dut = OutputStage(config, pes, dsp_pairs)
+    dut = OutputStage(config, pes, dsp_pairs, primitives)
     times = []
 
     async def testbench(ctx):
@@ -287,10 +291,19 @@ def run_layers(rng, layers, lazy, config=CONFIG, seed=1, pes=3, dsp_pairs=6, idl
 def test_layers_back_to_back(config, pes, dsp_pairs, lazy):
     rng = np.random.default_rng(pes)
     layers = []
-    for number in range(8):
+    for number in range(5):
         common, branch = random_layer(rng, number, rng.random() < 0.5, config.tile_size)
         layers.append((common, branch, random_table(rng, common["passes"], pes)))
     run_layers(rng, layers, lazy, config, pes, pes, dsp_pairs)
+
+
+def test_luts_filled_by_hand(monkeypatch):
+    monkeypatch.setattr(luts, "Instance", Primitive)
+    config = replace(CONFIG, output_pairs=1)
+    rng = np.random.default_rng(4)
+    common, branch = random_layer(rng, 0, 1)
+    layers = [(common, branch, random_table(rng, common["passes"], 2))]
+    run_layers(rng, layers, 0.1, config, pes=2, primitives="xilinx")
 
 
 def plain_layer(rng, number, residual, pes=3, filters=2):
