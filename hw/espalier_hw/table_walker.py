@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -39,9 +39,11 @@ ENTRY = data.StructLayout(
     }
 )
 
+_FROM_TABLE = ("multiplier", "shift", "bias", "pe", "first", "last", "high_digit", "end_of_pass")
+
 
 class TableWalker(wiring.Component):
-    """The entries of a layer, tile by tile, in a buffer of `AHEAD` entries.
+    """The entries of a layer, tile by tile, in a buffer of `AHEAD` entries or a few more.
 
     go: pulse, `layer` valid since the cycle before. entry, available, take: oldest entry that is not
     yet used. residual_request: the residual tile of every entry with `last` in layers that have one, in
@@ -67,44 +69,29 @@ class TableWalker(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Build the block."""
         m = Module()
-        # `read` follows the address into the memory, `next` holds an entry on its way to the buffer.
+        # `read` follows the address into the memory, `next` holds an entry on its way to the buffer. Neither
+        # ever waits: entries are read only while there is room for all that are on their way.
         read = Signal(
             data.StructLayout({"tile_y": 8, "tile_x": 8, "final_tile": 1, "end_of_layer": 1}), reset_less=True
         )
-        read_valid, read_leaves = Signal(), Signal()
-        next_entry, next_valid, next_leaves = Signal(ENTRY, reset_less=True), Signal(), Signal()
-        m.d.comb += read_leaves.eq(read_valid & (~next_valid | next_leaves))
-        word = self._read_table(m, read, read_valid, read_leaves)
+        next_entry = Signal(ENTRY, reset_less=True)
+        room, read_valid, next_valid = Signal(), Signal(), Signal()
+        word = self._read_table(m, read, room, read_valid)
         last_y, last_x = Signal(8), Signal(8)
         m.d.sync += [last_y.eq(self.layer.out_tiles_y - 1), last_x.eq(self.layer.out_tiles_x - 1)]
-        with m.If(read_leaves | next_leaves):
-            m.d.sync += next_valid.eq(read_leaves)
-        with m.If(read_leaves):
-            m.d.sync += [
-                next_entry[name].eq(word[name])
-                for name in (
-                    "multiplier",
-                    "shift",
-                    "bias",
-                    "pe",
-                    "first",
-                    "last",
-                    "high_digit",
-                    "end_of_pass",
-                )
-            ]
-            m.d.sync += [
-                next_entry[name].eq(read[name]) for name in ("tile_y", "tile_x", "final_tile", "end_of_layer")
-            ]
-            m.d.sync += [
-                next_entry.channel.eq(word.out_channel),
-                next_entry.lowest_tile.eq(read.tile_y == last_y),
-                next_entry.rightmost_tile.eq(read.tile_x == last_x),
-            ]
-        self._buffer(m, next_entry, next_valid, next_leaves)
+        m.d.sync += next_valid.eq(read_valid)
+        m.d.sync += [next_entry[name].eq(word[name]) for name in _FROM_TABLE]
+        m.d.sync += [next_entry[name].eq(read[name]) for name in read.shape().members]
+        m.d.sync += [
+            next_entry.channel.eq(word.out_channel),
+            next_entry.lowest_tile.eq(read.tile_y == last_y),
+            next_entry.rightmost_tile.eq(read.tile_x == last_x),
+        ]
+        self._buffer(m, next_entry, next_valid, room)
+        self._ask(m, next_entry, next_valid)
         return m
 
-    def _read_table(self, m: Module, read: data.View, read_valid: Signal, read_leaves: Signal) -> data.View:
+    def _read_table(self, m: Module, read: data.View, room: Signal, read_valid: Signal) -> data.View:
         """Count through the entries of all tiles; returns the table word that belongs to `read`."""
         depth = self.config.table_depth_words
         m.submodules.table = table = memory.Memory(
@@ -125,15 +112,14 @@ class TableWalker(wiring.Component):
             tiles.branch.eq(self.branch),
             tiles.load.eq(self.go),
             tile_end.eq(index == last_index),
-            step.eq(active & (~read_valid | read_leaves)),
+            step.eq(active & room),
             tiles.step.eq(step & tile_end),
         ]
         with m.If(self.go):
             m.d.sync += [active.eq(1), index.eq(0)]
         with m.Elif(step):
             m.d.sync += [index.eq(Mux(tile_end, 0, index + 1)), active.eq(~(tile_end & tiles.last))]
-        with m.If(step | read_leaves):
-            m.d.sync += read_valid.eq(step)
+        m.d.sync += read_valid.eq(step)
         with m.If(step):
             m.d.sync += [
                 read.tile_y.eq(tiles.tile_y),
@@ -143,31 +129,41 @@ class TableWalker(wiring.Component):
             ]
         return data.View(TABLE_ENTRY, read_port.data)
 
-    def _buffer(self, m: Module, entry: data.View, valid: Signal, leaves: Signal) -> None:
-        """Put the entry into the buffer, and its request out, when there is room for both."""
-        m.submodules.entries = entries = LutramFifo(ENTRY.size, AHEAD)
+    def _buffer(self, m: Module, entry: data.View, valid: Signal, room: Signal) -> None:
+        """Keep entries in order; the oldest has registers of its own, as much depends on it."""
+        m.submodules.entries = entries = LutramFifo(ENTRY.size, 2 * AHEAD)
+        m.d.comb += [
+            room.eq(entries.level < AHEAD),
+            entries.write.eq(valid),
+            entries.write_data.eq(entry),
+            entries.read.eq(entries.available & ~self.available),
+        ]
+        with m.If(~self.available):
+            m.d.sync += [self.available.eq(entries.available), self.entry.as_value().eq(entries.read_data)]
+        with m.Elif(self.take):
+            m.d.sync += self.available.eq(0)
+
+    def _ask(self, m: Module, entry: data.View, valid: Signal) -> None:
+        """Queue the residual tiles that entries need; ask for one when there is room for it.
+
+        No entry starts before its tile is there, so that the queue holds no more of them than the buffer and
+        the stages around it.
+        """
+        place = Signal(data.StructLayout({"tile_y": 8, "tile_x": 8, "channel": 12}))
+        m.submodules.wanted = wanted = LutramFifo(place.shape().size, 2 * AHEAD)
         layer, request = self.layer, self.residual_request
         credits = Signal(range(AHEAD + 1), init=AHEAD)
-        wanted, may_ask = Signal(), Signal()
         m.d.comb += [
-            wanted.eq(layer.residual & entry.last),
-            may_ask.eq((credits != 0) & (~request.valid | request.ready)),
-            leaves.eq(valid & (entries.level != AHEAD) & (~wanted | may_ask)),
-            entries.write.eq(leaves),
-            entries.write_data.eq(entry),
-            entries.read.eq(self.take),
-            self.available.eq(entries.available),
-            self.entry.as_value().eq(entries.read_data),
+            wanted.write.eq(valid & layer.residual & entry.last),
+            wanted.write_data.eq(Cat(entry.tile_y, entry.tile_x, entry.channel)),
+            wanted.read.eq(wanted.available & (credits != 0) & (~request.valid | request.ready)),
+            place.as_value().eq(wanted.read_data),
             request.payload.base.eq(layer.residual_base),
             request.payload.pitch.eq(layer.residual_pitch),
             request.payload.channels.eq(layer.out_channels),
         ]
-        m.d.sync += credits.eq(credits - (leaves & wanted) + self.residual_done)
+        m.d.sync += credits.eq(credits - wanted.read + self.residual_done)
         with m.If(~request.valid | request.ready):
-            m.d.sync += request.valid.eq(leaves & wanted)
-        with m.If(leaves & wanted):
-            m.d.sync += [
-                request.payload.tile_y.eq(entry.tile_y),
-                request.payload.tile_x.eq(entry.tile_x),
-                request.payload.channel.eq(entry.channel),
-            ]
+            m.d.sync += request.valid.eq(wanted.read)
+        with m.If(wanted.read):
+            m.d.sync += [request.payload[name].eq(place[name]) for name in place.shape().members]

@@ -327,9 +327,9 @@ def test_no_gaps_between_entries(residual):
 def test_next_layer_follows_at_once():
     rng = np.random.default_rng(8)
     times = run_layers(rng, [plain_layer(rng, 0, 0), plain_layer(rng, 1, 0)], lazy=0.0, idle=20)
-    # Five cycles until a PE is asked, two for its answer, nine stages and the beats of the word; the next
+    # Six cycles until a PE is asked, two for its answer, nine stages and the beats of the word; the next
     # layer's offer takes one before the count begins.
-    assert [layer[0] for layer in times] == [15 + CONFIG.output_beats, 16 + CONFIG.output_beats]
+    assert [layer[0] for layer in times] == [16 + CONFIG.output_beats, 17 + CONFIG.output_beats]
 
 
 def test_sets_of_one_accumulator():
