@@ -69,7 +69,7 @@ class Issue(wiring.Component):
         self._single = Signal()
         self._issue, self._run_end = Signal(), Signal()
         self._block_end, self._set_end = Signal(), Signal()
-        self._layer = Signal(HEADER)
+        self._layer = Signal(HEADER, reset_less=True)
         active = self._set_counter(m)
         has_block, address = self._ring_counter(m)
         has_room, accumulator = self._accumulator_counter(m)

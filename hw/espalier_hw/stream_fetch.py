@@ -68,12 +68,17 @@ class StreamFetch(wiring.Component):
     def _address_counter(self, m: Module) -> None:
         """Walk a loop: addresses `first` to `end` - 1, the first time on through the headers behind it."""
         read = self._read
-        address, after, first, end = (Signal.like(read.addr) for _ in range(4))
-        next_first, next_end = Signal.like(first), Signal.like(end)
-        header = HEADER(read.data[: HEADER.size])
+        address, after = Signal.like(read.addr), Signal.like(read.addr)
+        # Of the loop that runs and of the layer on offer; without effect before the first layer.
+        first, end, next_first, next_end = (
+            Signal.like(address, name=name, reset_less=True)
+            for name in ("first", "end", "next_first", "next_end")
+        )
+        header, next_header = HEADER(read.data[: HEADER.size]), Signal(HEADER, reset_less=True)
         # `seeking`: headers are read until one is found; `at_header`: the memory has put out one.
         first_time, seeking, at_header = Signal(), Signal(), Signal()
         m.d.comb += [
+            self.layers.payload.eq(next_header),
             read.addr.eq(address),
             read.en.eq(~self._ahead & ~at_header),
             after.eq(address + 1),
@@ -89,7 +94,7 @@ class StreamFetch(wiring.Component):
                     m.d.sync += address.eq(first)
         with m.If(at_header):
             m.d.sync += [
-                self.layers.payload.eq(header),
+                next_header.eq(header),
                 next_first.eq(address),
                 next_end.eq(address + header.loop_words),
             ]
