@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Module, Mux, Signal, Value, ValueLike
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -64,7 +64,7 @@ class RegisterSlice(wiring.Component):
 
 
 class RoundRobin(wiring.Component):
-    """Grants one of `count` requests, starting after the one that was granted last.
+    """Grants one of `count` requests: the one whose last grant is the longest ago, at first the lowest.
 
     `grant` is one-hot, or zero without requests, in the same cycle. `advance`: the grant is used.
     """
@@ -75,15 +75,18 @@ class RoundRobin(wiring.Component):
         super().__init__({"requests": In(count), "advance": In(1), "grant": Out(count)})
 
     def elaborate(self, platform: object) -> Module:
-        """Grant the lowest request above the last grant, else the lowest of all."""
+        """Keep for every pair of requesters who goes first: two levels of LUTs instead of eight."""
         m = Module()
-        above = Signal(self.count)
-        favoured = Signal(self.count)
-        m.d.comb += favoured.eq(self.requests & above)
-        candidates = Mux(favoured.any(), favoured, self.requests)
-        m.d.comb += self.grant.eq(candidates & (~candidates + 1))
-        with m.If(self.advance & self.requests.any()):
-            m.d.sync += above.eq(~(self.grant | (self.grant - 1)))
+        beaten: list[list[Value]] = [[] for _ in range(self.count)]
+        for low in range(self.count):
+            for high in range(low + 1, self.count):
+                high_first = Signal(name=f"first_{high}_{low}")
+                beaten[low].append(self.requests[high] & high_first)
+                beaten[high].append(self.requests[low] & ~high_first)
+                with m.If(self.advance & (self.grant[low] | self.grant[high])):
+                    m.d.sync += high_first.eq(self.grant[low])
+        for index, by in enumerate(beaten):
+            m.d.comb += self.grant[index].eq(self.requests[index] & ~Cat(by).any())
         return m
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 
@@ -11,7 +12,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
-from espalier.arch.feature_layout import BANK_SIDE, BANKS
+from espalier.arch.feature_layout import BANKS
 from espalier_hw.arbitration import delay
 from espalier_hw.hierarchy import place
 from espalier_hw.interfaces import tile_bits
@@ -19,6 +20,7 @@ from espalier_hw.tile_address import ADDRESS_BITS
 
 # Words of the smallest block RAM that is as wide as it can be: splitting further would gain nothing.
 _SMALLEST_PART = 512
+_LUT_INPUTS = 6
 
 
 def block_ram_parts(depth: int) -> list[int]:
@@ -160,7 +162,7 @@ class FeatureMemory(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Put the first banks into UltraRAM, as many as the configuration says."""
         m = Module()
-        words: list[list[Value]] = []
+        words: list[Value] = []
         for index in range(BANKS):
             ultra = index < self.config.uram_banks
             bank = FeatureBank(self.config.feature_depth_words, tile_bits(self.config), ultra)
@@ -176,17 +178,22 @@ class FeatureMemory(wiring.Component):
                 bank.write_address.eq(self.write_address),
                 bank.write_data.eq(self.write_data),
             ]
-            words.append(list(bank.tile_words))
-        # The one word that is not zero: three banks at a time, then the three sums.
-        sums = []
-        for row in range(BANK_SIDE):
-            group = [word for bank_words in words[row * BANK_SIDE :][:BANK_SIDE] for word in bank_words]
-            sums.append(_registered_or(m, group, f"tile_row_{row}"))
-        m.d.comb += self.tile_data.eq(_registered_or(m, sums, "tile"))
+            words.extend(bank.tile_words)
+        m.d.comb += self.tile_data.eq(_or_in_two_cycles(m, words))
         return m
 
 
-def _registered_or(m: Module, words: list[Value], name: str) -> Signal:
+def _or_in_two_cycles(m: Module, words: list[Value]) -> Signal:
+    """OR of words, two cycles later: as many groups of six first as make the rest six, or fewer."""
+    groups = max(0, -(-(len(words) - _LUT_INPUTS) // (_LUT_INPUTS - 1)))
+    parts = [words[index * _LUT_INPUTS :][:_LUT_INPUTS] for index in range(groups)]
+    parts += [[word] for word in words[groups * _LUT_INPUTS :]]
+    return _registered_or(
+        m, [_registered_or(m, part, f"tile_part_{index}") for index, part in enumerate(parts)], "tile"
+    )
+
+
+def _registered_or(m: Module, words: Sequence[Value], name: str) -> Signal:
     """OR of words, one cycle later."""
     result = Signal(len(words[0]), name=name, reset_less=True)
     m.d.sync += result.eq(reduce(or_, words))
