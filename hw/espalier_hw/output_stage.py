@@ -113,19 +113,24 @@ class OutputStage(wiring.Component):
         config = self.config
         m.submodules.tiles = tiles = LutramFifo(tile_bits(config), AHEAD)
         unclaimed = Signal(range(AHEAD + 1))
-        needed, fetch = Signal(), Signal()
+        needed, there, fetch = Signal(), Signal(), Signal()
         pixels = Signal(scale.lanes * 8, reset_less=True)
         m.d.comb += [
             tiles.write.eq(self.residual_valid),
             tiles.write_data.eq(self.residual_data),
             needed.eq(self.layer.residual & drain.next_entry.last),
-            drain.residual_there.eq(scale.ready & (~needed | (unclaimed != 0))),
+            drain.residual_there.eq(scale.ready & (~needed | there)),
             fetch.eq(advance & requantiser.residual_valid & self.layer.residual),
             tiles.read.eq(fetch & requantiser.residual_final),
             table.residual_done.eq(tiles.read),
             scale.pixels.eq(pixels),
         ]
-        m.d.sync += unclaimed.eq(unclaimed + self.residual_valid - (drain.entry_starts & needed))
+        # `there` may be a cycle late: entries start at least three cycles apart, as the sums of one are
+        # fetched only when the one before starts.
+        m.d.sync += [
+            unclaimed.eq(unclaimed + self.residual_valid - (drain.entry_starts & needed)),
+            there.eq(unclaimed != 0),
+        ]
         with m.If(fetch):
             m.d.sync += pixels.eq(
                 choose_beat(tiles.read_data, 8, beat_slots(config), requantiser.residual_index)

@@ -45,7 +45,8 @@ class ResidualScale(wiring.Component):
     layer's table is filled while the layer before runs.
 
     restart: pulse before the first layer. offer: pulse, a layer will follow the current one: `offered`,
-    valid from then until the next `go`. go: pulse, that layer begins. ready: its table is filled.
+    valid from then until the next `go`. go: pulse, that layer begins. ready: its table is filled, from two
+    cycles after `go`.
     """
 
     def __init__(self, config: HardwareConfig) -> None:
@@ -72,8 +73,8 @@ class ResidualScale(wiring.Component):
             filler.restart.eq(self.restart),
             filler.offer.eq(self.offer),
             filler.offered.eq(self.offered),
-            self.ready.eq(filler.filled.bit_select(read_bank, 1)),
         ]
+        m.d.sync += self.ready.eq(filler.filled.bit_select(read_bank, 1))
         with m.If(self.restart):
             m.d.sync += read_bank.eq(0)
         with m.Elif(self.go):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -99,26 +99,34 @@ class TableWalker(wiring.Component):
         )
         write_port, read_port = table.write_port(), table.read_port()
         m.submodules.tiles = tiles = TileWalk()
-        active, step, tile_end = Signal(), Signal(), Signal()
-        index, last_index = Signal(14), Signal(14)
-        m.d.sync += last_index.eq(self.branch.table_entries - 1)
+        active, step = Signal(), Signal()
+        # `left` counts down to 1 with a tile's last entry, `tile_end` says so without a comparison.
+        address, left, tile_end, single = Signal(14), Signal(14), Signal(), Signal()
+        m.d.sync += single.eq(self.branch.table_entries == 1)
         m.d.comb += [
             write_port.en.eq(self.table_write.enable),
             write_port.addr.eq(self.table_write.address),
             write_port.data.eq(self.table_write.data),
             read_port.en.eq(step),
-            read_port.addr.eq(self.branch.table_base + index),
+            read_port.addr.eq(address),
             tiles.layer.eq(self.layer),
             tiles.branch.eq(self.branch),
             tiles.load.eq(self.go),
-            tile_end.eq(index == last_index),
             step.eq(active & room),
             tiles.step.eq(step & tile_end),
         ]
-        with m.If(self.go):
-            m.d.sync += [active.eq(1), index.eq(0)]
+        with m.If(self.go | (step & tile_end)):
+            m.d.sync += [
+                address.eq(self.branch.table_base),
+                left.eq(self.branch.table_entries),
+                tile_end.eq(single),
+            ]
         with m.Elif(step):
-            m.d.sync += [index.eq(Mux(tile_end, 0, index + 1)), active.eq(~(tile_end & tiles.last))]
+            m.d.sync += [address.eq(address + 1), left.eq(left - 1), tile_end.eq(left == 2)]
+        with m.If(self.go):
+            m.d.sync += active.eq(1)
+        with m.Elif(step & tile_end & tiles.last):
+            m.d.sync += active.eq(0)
         m.d.sync += read_valid.eq(step)
         with m.If(step):
             m.d.sync += [

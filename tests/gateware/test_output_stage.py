@@ -147,6 +147,7 @@ def fake_pe(dut, pe, sums, set_sizes, dice, lazy):
     async def run(ctx):
         finished, drained, due = 0, 0, None
         sizes = np.cumsum(set_sizes)
+        await ctx.tick().until(dut.restart)
         while True:
             ctx.set(dut.set_done[pe], 0)
             ctx.set(dut.drain_valid[pe], 0)
@@ -258,6 +259,12 @@ def run_layers(
 
     async def testbench(ctx):
         await write_memory(ctx, dut.table_write, words)
+        # What was before the restart does not count.
+        ctx.set(dut.set_done, (1 << pes) - 1)
+        await offer(ctx, dut, layers[0][0])
+        ctx.set(dut.restart, 1)
+        await ctx.tick()
+        ctx.set(dut.restart, 0)
         await offer(ctx, dut, layers[0][0])
         for _ in range(idle):
             await ctx.tick()
