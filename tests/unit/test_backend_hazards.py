@@ -14,6 +14,7 @@ from espalier.backend.compiler import compile_graph, lower_integer_graph
 from espalier.backend.decode import descriptors_of, load_sections
 from espalier.backend.emulate import Emulator, emulate
 from espalier.backend.hazards import Waits, followed_layer, layer_waits, pools_in_place
+from espalier.backend.lower import waits_for_load
 from espalier.backend.memory import peak_words, place_tensors
 from espalier.backend.options import CompileOptions
 from espalier.backend.overlap_check import OverlapCheck
@@ -55,6 +56,7 @@ def words_of(graph, placements, name):
 def brute_force(graph, placements, waits):
     """What `OverlapCheck`, which knows addresses only, says of every layer."""
     check = OverlapCheck(dataclasses.replace(TINY, feature_depth_words=1024))
+    check.load(words_of(graph, placements, graph.input))
     problems = []
     for index, node in enumerate(graph.nodes):
         follows, layer = followed_layer(graph, index, waits[index])
@@ -63,6 +65,8 @@ def brute_force(graph, placements, waits):
             "layer": index,
             "barrier": waits[index].barrier,
             "wait_pool": waits[index].wait_pool,
+            "during_load": waits[index].during_load,
+            "wait_load": waits_for_load(graph, index),
             "follows": follows,
             "follows_layer": layer,
         }
@@ -113,7 +117,7 @@ def test_waits_are_enough_for_every_address(net, depth, overlap):
     waits = layer_waits(graph, places, overlap)
     assert not any(brute_force(graph, places, waits))
     if not overlap:
-        assert all(wait == Waits(True, False) for wait in waits)
+        assert all(wait.barrier and not wait.wait_pool for wait in waits)
     for index, wait in enumerate(waits):  # and none of them is in vain
         for name in ("barrier", "wait_pool"):
             if overlap and getattr(wait, name):

@@ -61,6 +61,7 @@ COMMON_FIELDS = (
     Field("layer", 8, "index of the layer, for status and counters"),
     Field("barrier", 1, "starts when everything before has ended"),
     Field("wait_load", 1, "windows wait for the tile rows that a running LOAD has delivered"),
+    Field("during_load", 1, "may start while a LOAD is running: it neither reads nor overwrites its tensor"),
     Field("follows", 2, "Follows: whose words the windows wait for"),
     Field("follows_layer", 8, "index of the layer that writes the input"),
     Field("wait_pool", 1, "CONV: words are written only when the pool unit has ended its layers"),

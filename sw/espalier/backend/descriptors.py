@@ -42,6 +42,7 @@ def conv_or_pool(
         "layer": layer.index,
         "barrier": int(waits.barrier),
         "wait_load": int(wait_load),
+        "during_load": int(waits.during_load),
         "follows": int(follows),
         "follows_layer": follows_layer,
         "wait_pool": int(waits.wait_pool),

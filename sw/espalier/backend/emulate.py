@@ -136,6 +136,7 @@ class Emulator:
 
     def _load(self, step: Descriptor) -> None:
         bank, word = self._addresses(step.fields, "out")
+        self.overlap.load((bank, word))
         step_bytes = self.config.word_beats * self.config.axi_bytes
         start = step.fields["dram_offset"]
         data = self.ddr_input[start : start + bank.size * step_bytes].reshape(*bank.shape, step_bytes)

@@ -26,6 +26,7 @@ class Waits:
 
     barrier: bool
     wait_pool: bool
+    during_load: bool = False  # it need not wait for the network's input
 
 
 def followed_layer(graph: IntegerGraph, index: int, waits: Waits) -> tuple[Follows, int]:
@@ -84,13 +85,15 @@ def layer_waits(graph: IntegerGraph, placements: dict[str, Placement], overlap: 
     for index, node in enumerate(graph.nodes):
         earlier: list[int] = []
         barrier = not overlap
-        for name in _overwritten(graph, placements, uses, index):
+        overwritten = _overwritten(graph, placements, uses, index)
+        for name in overwritten:
             earlier += uses[name]
             barrier |= needs_barrier(graph, uses[name], index)
         if isinstance(node, Conv) and node.residual is not None:
             earlier.append(uses[node.residual.tensor][0])
         wait_pool = isinstance(node, Conv) and not barrier and _pool_at_work(graph, result, earlier, index)
-        result.append(Waits(barrier, wait_pool))
+        touched = [*tensors_read(node), *overwritten]
+        result.append(Waits(barrier, wait_pool, graph.input not in touched))
     return result
 
 

@@ -26,17 +26,24 @@ class OverlapCheck:
         # Last layers that wrote or read a word, by opcode.
         self.used = {opcode: np.full(shape, _NOBODY, np.int64) for opcode in (Opcode.CONV, Opcode.POOL)}
         self.at_work = dict.fromkeys((Opcode.CONV, Opcode.POOL), _NOBODY)
+        self.loading = np.zeros(shape, np.bool_)  # words that a LOAD may still write
 
     def everything_ended(self) -> None:
         """Note that LOAD or STORE have waited for all layers."""
         self.at_work = dict.fromkeys(self.at_work, _NOBODY)
+        self.loading[:] = False
+
+    def load(self, target: Words) -> None:
+        """Note a LOAD."""
+        self.everything_ended()
+        self.loading[target] = True
 
     def layer(self, fields: dict[str, int], source: Words, residual: Words | None, target: Words) -> str:
         """Check a CONV or POOL and note its reads and writes; returns what is wrong, or nothing."""
         opcode, index = Opcode(fields["opcode"]), fields["layer"]
         if fields["barrier"]:
             self.everything_ended()
-        problem = self._input(fields, source)
+        problem = self._load(fields, source, residual, target) or self._input(fields, source)
         if opcode == Opcode.CONV:
             if fields["wait_pool"]:
                 self.at_work[Opcode.POOL] = _NOBODY
@@ -48,6 +55,14 @@ class OverlapCheck:
         self.writer[target] = index
         self.at_work[opcode] = index
         return problem
+
+    def _load(self, fields: dict[str, int], source: Words, residual: Words | None, target: Words) -> str:
+        if not fields["during_load"] and not fields["wait_load"]:
+            self.loading[:] = False
+        touched = [target, *([residual] if residual is not None else [])]
+        touched += [] if fields["wait_load"] else [source]
+        busy = any(self.loading[words].any() for words in touched)
+        return "a LOAD may still write the words of a tensor" if busy else ""
 
     def _busy(self, opcode: Opcode, layers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         busy: npt.NDArray[np.bool_] = (layers == self.at_work[opcode]) & (layers != _NOBODY)
