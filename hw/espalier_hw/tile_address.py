@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -12,33 +12,57 @@ from espalier_hw.interfaces import TILE_ADDRESS
 ADDRESS_BITS = 13
 
 # Division by three of an unsigned number below 2048 is (683 * x) >> 11.
-_THIRD, _THIRD_SHIFT, _THIRD_BITS = 683, 11, (0, 1, 3, 5, 7, 9)
-# Added to a coordinate of 10 signed bits to make it positive; its sign bit inverted adds one less.
-_OFFSET = 513
+_THIRD_SHIFT, _THIRD_BITS = 11, (0, 1, 3, 5, 7, 9)
+# Added to a coordinate, 10 signed bits, to make it positive: three times 2**8, so that it changes
+# only the top bits of the coordinate, and of the quotient.
+_OFFSET = 768
 
 
-def sum_tree(terms: list[Value]) -> Value:
-    """Sum of all terms with logarithmic depth."""
-    while len(terms) > 1:
-        pairs = [a + b for a, b in zip(terms[::2], terms[1::2], strict=False)]
-        terms = pairs + ([terms[-1]] if len(terms) % 2 else [])
-    return terms[0]
+def sum_tree(terms: list[Value], bits: int) -> Value:
+    """Sum of all terms modulo 2**bits: three become two without a carry chain, until there are two."""
+    while len(terms) > 2:
+        rest = terms[len(terms) // 3 * 3 :]
+        for a, b, c in zip(terms[::3], terms[1::3], terms[2::3], strict=False):
+            rest += [(a ^ b ^ c)[:bits], ((a & b | a & c | b & c) << 1)[:bits]]
+        terms = rest
+    return sum(terms, Const(0, 1))[:bits]
 
 
-def partial_products(value: Value, factor: Value, shift: int = 0) -> list[Value]:
-    """Terms of value * factor << shift, modulo 2**ADDRESS_BITS; `value` has ADDRESS_BITS bits."""
-    return [
-        Mux(factor[bit], (value << (bit + shift))[:ADDRESS_BITS], 0)
-        for bit in range(len(factor))
-        if bit + shift < ADDRESS_BITS
-    ]
+def recode(factor: Value) -> list[Value]:
+    """Digits -2..2 of a factor in base 4, as three flags each: negative, two, one.
+
+    The factor has an odd number of bits, so that the last digit is never negative.
+    """
+    bits = Cat(Const(0, 1), factor, Const(0, 1))
+    digits: list[Value] = []
+    for low in range(0, len(factor), 2):
+        a, b, c = bits[low], bits[low + 1], bits[low + 2]
+        digits.append(Cat(c & ~(a & b), (c & ~a & ~b) | (~c & a & b), a ^ b))
+    return digits
+
+
+def digit_products(value: Value, digits: Value) -> list[Value]:
+    """Terms of value * factor modulo 2**ADDRESS_BITS, half as many as the factor has bits.
+
+    `value` has ADDRESS_BITS bits. What an inverted term lacks stands in the free low bits of the next one.
+    """
+    terms = []
+    below: Value = Const(0, 0)
+    for place in range(len(digits) // 3):
+        negative, two, one = digits.word_select(place, 3)
+        twice = (value << 1)[:ADDRESS_BITS]
+        chosen = (value & one.replicate(ADDRESS_BITS)) | (twice & two.replicate(ADDRESS_BITS))
+        terms.append(Cat(below, chosen ^ negative.replicate(ADDRESS_BITS))[:ADDRESS_BITS])
+        below = Cat(Const(0, 2 * place), negative, Const(0, 1))
+    return terms
 
 
 class TileAddress(wiring.Component):
     """Where the tile of an address lies, LATENCY cycles later; a new address every cycle.
 
     word: its word, modulo 2**13. bank_row, bank_column: tile_y mod 3, tile_x mod 3. The same column three
-    tile rows on is `row_step` words on, the same row three tile columns on is `channels` words on.
+    tile rows on is `row_step` words on, the same row three tile columns on is `channels` words on;
+    row_back and channels_back are the same negated, modulo 2**13.
     The reference is `espalier.arch.feature_layout.tile_position`.
     """
 
@@ -51,6 +75,8 @@ class TileAddress(wiring.Component):
                 "word": Out(ADDRESS_BITS),
                 "row_step": Out(ADDRESS_BITS),
                 "channels": Out(ADDRESS_BITS),
+                "row_back": Out(ADDRESS_BITS),
+                "channels_back": Out(ADDRESS_BITS),
                 "bank_row": Out(2),
                 "bank_column": Out(2),
             }
@@ -58,15 +84,16 @@ class TileAddress(wiring.Component):
 
     def _divide(self, m: Module, coordinate: Value, name: str) -> tuple[Signal, Value]:
         """Quotient (sign-extended to ADDRESS_BITS) and remainder of a coordinate by 3, one cycle later."""
-        positive = coordinate.as_unsigned() ^ (1 << (len(coordinate) - 1))
-        constant = _THIRD - (_OFFSET // 3 << _THIRD_SHIFT)
-        total = sum_tree([positive << bit for bit in _THIRD_BITS] + [Const(constant)])
+        top, half = coordinate[-1], coordinate[-2]
+        positive = Cat(coordinate[:-2], ~half, ~(half ^ top), half & ~top)
+        bits = _THIRD_SHIFT + 9
+        total = sum_tree([(positive << bit)[:bits] for bit in _THIRD_BITS], bits)
         quotient = Signal(signed(9), name=f"{name}_quotient", reset_less=True)
         low = Signal(2, name=f"{name}_low", reset_less=True)
-        m.d.sync += [quotient.eq(total >> _THIRD_SHIFT), low.eq(positive[:2])]
+        m.d.sync += [quotient.eq(total[_THIRD_SHIFT:] ^ _OFFSET // 3), low.eq(coordinate[:2])]
         extended = Signal(ADDRESS_BITS, name=f"{name}_extended")
         m.d.comb += extended.eq(quotient)
-        # x - 3q modulo 4, which x + q and (x + 512) + q equal.
+        # x - 3q modulo 4, which x + q equals.
         return extended, (low + quotient[:2])[:2]
 
     def elaborate(self, platform: object) -> Module:
@@ -75,30 +102,32 @@ class TileAddress(wiring.Component):
         a = self.address
         row, row_rest = self._divide(m, a.tile_y, "row")
         column, column_rest = self._divide(m, a.tile_x, "column")
-        pitch = delay(m, a.pitch, 1, name="pitch")
+        pitch = delay(m, Cat(recode(a.pitch)), 1, name="pitch")
+        factor = delay(m, Cat(recode(a.channels)), 2, name="factor")
         channels = delay(m, a.channels, 1, name="channels_1")
-        start = delay(m, (a.base + a.channel)[:ADDRESS_BITS], 1, name="start_1")
+        start = delay(m, (a.base + a.channel)[:ADDRESS_BITS], 2, name="start")
 
         position = Signal(ADDRESS_BITS, reset_less=True)
         step = Signal(ADDRESS_BITS, reset_less=True)
         m.d.sync += [
-            position.eq(sum_tree([*partial_products(row, pitch), column])),
-            step.eq(sum_tree(partial_products(channels, pitch))),
+            position.eq(sum_tree([column, *digit_products(row, pitch)], ADDRESS_BITS)),
+            step.eq(sum_tree(digit_products(channels, pitch), ADDRESS_BITS)),
         ]
-        channels, start = delay(m, channels, 1, name="channels_2"), delay(m, start, 1, name="start_2")
-
+        terms = digit_products(position, factor)
         low = Signal(ADDRESS_BITS, reset_less=True)
         high = Signal(ADDRESS_BITS, reset_less=True)
         m.d.sync += [
-            low.eq(sum_tree(partial_products(position, channels[:7]))),
-            high.eq(sum_tree([*partial_products(position, channels[7:], 7), start])),
+            low.eq(sum_tree(terms[::2], ADDRESS_BITS)),
+            high.eq(sum_tree([*terms[1::2], start], ADDRESS_BITS)),
         ]
         word = Signal(ADDRESS_BITS, reset_less=True)
         m.d.sync += word.eq(low + high)
         m.d.comb += [
             self.word.eq(word),
             self.row_step.eq(delay(m, step, 2, name="step")),
-            self.channels.eq(delay(m, channels, 2, name="channels")),
+            self.channels.eq(delay(m, channels, 3, name="channels")),
+            self.row_back.eq(delay(m, (~step + 1)[:ADDRESS_BITS], 2, name="row_back")),
+            self.channels_back.eq(delay(m, (~channels + 1)[:ADDRESS_BITS], 3, name="channels_back")),
             self.bank_row.eq(delay(m, row_rest, 3, name="bank_row")),
             self.bank_column.eq(delay(m, column_rest, 3, name="bank_column")),
         ]

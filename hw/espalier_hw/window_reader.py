@@ -13,7 +13,7 @@ from espalier.arch.feature_layout import BANK_SIDE, BANKS
 from espalier_hw.arbitration import delay
 from espalier_hw.feature_memory import FeatureMemory
 from espalier_hw.interfaces import WINDOW_REQUEST, tile_bits, window_bits
-from espalier_hw.tile_address import ADDRESS_BITS, TileAddress
+from espalier_hw.tile_address import ADDRESS_BITS, TileAddress, sum_tree
 from espalier_hw.window_rows import START_BITS, WindowRows, look_up
 
 # Bank selector of a tile outside the map.
@@ -81,12 +81,14 @@ class WindowReader(wiring.Component):
         """Centre's word, then the nine banks' words."""
         m.submodules.tile_address = position = TileAddress()
         m.d.comb += position.address.eq(self.request.centre)
-        row_steps = _neighbour_steps(position.bank_row, position.row_step)
-        column_steps = _neighbour_steps(position.bank_column, position.channels)
+        row_steps = _neighbour_steps(position.bank_row, position.row_step, position.row_back)
+        column_steps = _neighbour_steps(position.bank_column, position.channels, position.channels_back)
         for row in range(BANK_SIDE):
             for column in range(BANK_SIDE):
                 address = Signal(ADDRESS_BITS, name=f"address_{row}{column}", reset_less=True)
-                m.d.sync += address.eq(position.word + row_steps[row] + column_steps[column])
+                m.d.sync += address.eq(
+                    sum_tree([position.word, row_steps[row], column_steps[column]], ADDRESS_BITS)
+                )
                 m.d.comb += self.read_address[row * BANK_SIDE + column].eq(address)
         return position
 
@@ -187,9 +189,9 @@ def _outside(m: Module, name: str, tile: Value, count: Value) -> Signal:
     return outside
 
 
-def _neighbour_steps(remainder: Value, step: Value) -> list[Value]:
+def _neighbour_steps(remainder: Value, step: Value, back: Value) -> list[Value]:
     """List what banks 0, 1, 2 of a side add to the centre's word, if the centre lies in bank `remainder`.
 
     The centre's neighbours lie in the same group of three, except next to bank 0 and bank 2.
     """
-    return [Mux(remainder == 2, step, 0), Const(0), Mux(remainder == 0, (~step + 1)[:ADDRESS_BITS], 0)]
+    return [Mux(remainder == 2, step, 0), Const(0), Mux(remainder == 0, back, 0)]

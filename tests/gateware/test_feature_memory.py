@@ -53,6 +53,8 @@ def test_tile_address_matches_the_layout():
                 assert ctx.get(dut.word) == word % 8192
                 assert ctx.get(dut.row_step) == address["pitch"] * address["channels"] % 8192
                 assert ctx.get(dut.channels) == address["channels"]
+                assert ctx.get(dut.row_back) == -address["pitch"] * address["channels"] % 8192
+                assert ctx.get(dut.channels_back) == -address["channels"] % 8192
             if cycle < len(addresses):
                 ctx.set(dut.address, addresses[cycle])
             await ctx.tick()
