@@ -50,7 +50,6 @@ class Branch(wiring.Component):
         for block in (walker, writer):
             wiring.connect(m, wiring.flipped(self.pattern_write), block.pattern_write)
         m.d.comb += [
-            walker.rows_ready.eq(self.rows_ready),
             walker.taken.eq(writer.taken),
             writer.window_valid.eq(self.window_valid),
             writer.window_data.eq(self.window_data),

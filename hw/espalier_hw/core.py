@@ -176,7 +176,6 @@ class Core(wiring.Component):
             ),
             unit.pattern_write.address.eq(sequencer.pattern_write.address),
             unit.pattern_write.data.eq(sequencer.pattern_write.data),
-            unit.rows_ready.eq(self.load.rows_ready),
         ]
         for own, shared in zip(unit.progress, self.scoreboard.progress, strict=True):
             m.d.comb += own.eq(shared)
@@ -197,10 +196,10 @@ class Core(wiring.Component):
             scoreboard.layer.eq(sequencer.layer),
             scoreboard.pool_taken.eq(self.pool.taken),
             scoreboard.pool_idle.eq(self.pool.idle),
+            scoreboard.load_start.eq(sequencer.load_start),
+            scoreboard.written.eq(self.features.written),
             scoreboard.written_word.eq(self.features.written_word),
         ]
-        for writer in range(self.config.branches + 1):
-            m.d.comb += scoreboard.written[writer].eq(self.features.written[writer])
         for index, branch in enumerate(self.branches):
             m.d.comb += [
                 scoreboard.rests[index].eq(sequencer.branch[index].tiles == 0),

@@ -25,7 +25,6 @@ WRITE_LATENCY = 16
 SETTLE_CYCLES = 8
 # Tile words of a STORE on their way from the feature memory.
 STORE_DEPTH = 8
-NO_LOAD = 255
 
 # A tensor in the feature memory, as descriptors name it for input and output.
 TENSOR = data.StructLayout({"base": 13, "tiles_y": 8, "tiles_x": 8, "channels": 13, "pitch": 7})
@@ -108,7 +107,7 @@ class LoadWalker(wiring.Component):
     """LOAD: beats from the read engine become tile words of the output tensor of a descriptor.
 
     start: pulse, `layer` and `base_address` (bytes) are valid with it; `busy` from the next cycle until every
-    word can be read back. rows_ready: tile rows that have arrived, 255 while not busy.
+    word can be read back. Words carry marks of layer 0.
     """
 
     def __init__(self, config: HardwareConfig) -> None:
@@ -119,7 +118,6 @@ class LoadWalker(wiring.Component):
                 "layer": In(LAYER),
                 "base_address": In(config.axi_address_bits),
                 "busy": Out(1),
-                "rows_ready": Out(8),
                 "command": Out(stream.Signature(dma_command(config))),
                 "beats": In(stream.Signature(dma_beat(config))),
                 "write": Out(stream.Signature(tile_write_layout(config))),
@@ -130,26 +128,20 @@ class LoadWalker(wiring.Component):
         """Command first, then words until the last one, then wait until it has arrived."""
         m = Module()
         config, command = self.config, self.command
-        tensor, rows, wait = Signal(TENSOR), Signal(8), Signal(range(WRITE_LATENCY + 1))
+        tensor, wait = Signal(TENSOR), Signal(range(WRITE_LATENCY + 1))
         address, beats = Signal(config.axi_address_bits), Signal(BURST_COUNT_BITS)
         m.submodules.walk = self.walk = TensorWalk()
-        arriving = Signal(WRITE_LATENCY)
-        row_done, all_done, moving = Signal(), Signal(), Signal()
+        all_done, moving = Signal(), Signal()
         self._words(m, moving)
         m.d.comb += [
             self.walk.tensor.eq(tensor),
-            row_done.eq(self.write.valid & self.write.ready & self.row_end),
-            all_done.eq(self.write.valid & self.write.ready & self.tensor_end),
+            all_done.eq(self.write.valid & self.write.ready & self.write.payload.marks.last),
             command.payload.address.eq(address),
             command.payload.beats.eq(beats),
         ]
-        m.d.sync += arriving.eq(Cat(row_done, arriving))
-        with m.If(arriving[-1]):
-            m.d.sync += rows.eq(rows + 1)
         with m.FSM() as fsm:
             m.d.comb += [
                 self.busy.eq(~fsm.ongoing("IDLE")),
-                self.rows_ready.eq(Mux(self.busy, rows, NO_LOAD)),
                 moving.eq(fsm.ongoing("MOVE")),
             ]
             with m.State("IDLE"), m.If(self.start):
@@ -158,7 +150,6 @@ class LoadWalker(wiring.Component):
                 m.d.sync += [
                     address.eq(self.base_address + self.layer.dram_offset),
                     beats.eq(times(self.layer.dram_words, Const(config.word_beats, 3))),
-                    rows.eq(0),
                     wait.eq(0),
                 ]
                 m.next = "COMMAND"
@@ -180,11 +171,11 @@ class LoadWalker(wiring.Component):
         beats = config.word_beats
         kept = Signal(max(1, (beats - 1) * config.axi_data_bits), reset_less=True)
         beat, last_beat = Signal(range(beats)), Signal()
-        self.row_end, self.tensor_end = Signal(), Signal()
         word = Cat(kept, self.beats.payload.data) if beats > 1 else self.beats.payload.data
         m.d.comb += [
             last_beat.eq(beat == beats - 1),
             self.beats.ready.eq(moving & (~last_beat | ~write.valid | write.ready)),
+            write.payload.marks.ordered.eq(1),
         ]
         with m.If(write.ready):
             m.d.sync += write.valid.eq(0)
@@ -196,8 +187,7 @@ class LoadWalker(wiring.Component):
                     write.valid.eq(1),
                     write.payload.data.eq(word[:bits]),
                     write.payload.address.eq(self.walk.address),
-                    self.row_end.eq(self.walk.last_of_row),
-                    self.tensor_end.eq(self.walk.last),
+                    write.payload.marks.last.eq(self.walk.last),
                 ]
 
 

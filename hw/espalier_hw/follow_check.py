@@ -11,21 +11,21 @@ from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.program import Follows
-from espalier_hw.interfaces import LAYER, PROGRESS
+from espalier_hw.interfaces import LAYER, PROGRESS, writers
 
 
 class FollowCheck(wiring.Component):
     """Compares a waiting window with the progress of all writers.
 
     layer: only `follows` and `follows_layer` count; valid for a cycle before the first window.
-    progress: of all branches, then of the pool unit. need_y, need_x: last tile of the window's
+    progress: of all writers. need_y, need_x: last tile of the window's
     neighbourhood that lies in the map. channel: of the window. hold: the same window will wait in the
     next cycle too. passed: registered; at once if no writer is at work on `follows_layer`, otherwise one
     cycle after the writers have passed the window.
     """
 
     def __init__(self, config: HardwareConfig) -> None:
-        self.writers = config.branches + 1
+        self.writers = writers(config)
         super().__init__(
             {
                 "layer": In(LAYER),
@@ -44,7 +44,9 @@ class FollowCheck(wiring.Component):
         through, ended = Signal(self.writers), Signal(self.writers)
         for index in range(self.writers):
             writer = self.progress[index]
-            kind = Follows.POOL if index == self.writers - 1 else Follows.BRANCHES
+            kind = {self.writers - 2: Follows.POOL, self.writers - 1: Follows.LOAD}.get(
+                index, Follows.BRANCHES
+            )
             m.d.sync += [
                 ended[index].eq(
                     (self.layer.follows != kind)
@@ -73,7 +75,11 @@ class FollowCheck(wiring.Component):
         channel: int,
     ) -> bool:
         """Whether all writers have passed; `progress` as mappings of the fields of `PROGRESS`."""
-        concerned = {Follows.BRANCHES: progress[:-1], Follows.POOL: progress[-1:]}
+        concerned = {
+            Follows.BRANCHES: progress[:-2],
+            Follows.POOL: progress[-2:-1],
+            Follows.LOAD: progress[-1:],
+        }
         for writer in concerned.get(Follows(follows), ()):
             tile = (writer["tile_y"], writer["tile_x"])
             same = tile == need or writer["final_tile"]

@@ -95,7 +95,7 @@ WRITE_MARKS = data.StructLayout(
 # A tile word that has just been written into the feature memory.
 WRITTEN = data.StructLayout({"tile_y": 8, "tile_x": 8, "channel": 13, "marks": WRITE_MARKS})
 
-# How far a writer (a branch, or the pool unit) has come with `layer`. `written`: at least one word is in the
+# How far a writer (a branch, the pool unit, or LOAD) has come with `layer`. `written`: at least one word is in the
 # memory, the latest being that of tile_y, tile_x and channel; `complete`: all of them are.
 PROGRESS = data.StructLayout(
     {
@@ -109,6 +109,11 @@ PROGRESS = data.StructLayout(
         "channel": unsigned(13),
     }
 )
+
+
+def writers(config: HardwareConfig) -> int:
+    """Writers of the feature memory: the branches, then the pool unit, then LOAD."""
+    return config.branches + 2
 
 
 def tile_write_layout(config: HardwareConfig) -> data.StructLayout:
@@ -168,19 +173,17 @@ def branch_signature(config: HardwareConfig, pes: int) -> dict[str, wiring.Membe
     outputs_wait: level, the output stage has written all layers before the offered one, which is pending
     there. outputs_take: pulse, only while `outputs_wait` is high: it takes the offered layer.
     window, residual: requests; responses come back in order, later, and are never refused, so a
-    branch asks only for what it has room for. progress: of all branches, then of the pool unit.
-    rows_ready: tile rows of the running LOAD that have arrived (255: no LOAD running).
+    branch asks only for what it has room for. progress: of all writers.
     """
     return {
         **stage_ports(),
         "windows_past": Out(1),
         "outputs_wait": Out(1),
         "outputs_take": In(1),
-        "progress": In(PROGRESS).array(config.branches + 1),
+        "progress": In(PROGRESS).array(writers(config)),
         "stream_write": In(memory_write(14, STREAM_WORD_BITS)),
         "stream_write_pe": In(5),
         "table_write": In(memory_write(14, TABLE_WORD_BITS)),
-        "rows_ready": In(8),
         "window_request": Out(stream.Signature(WINDOW_REQUEST)),
         "window_valid": In(1),
         "window_data": In(window_bits(config)),
@@ -200,8 +203,7 @@ def pool_signature(config: HardwareConfig) -> dict[str, wiring.Member]:
     return {
         **stage_ports(),
         "taken": Out(1),
-        "progress": In(PROGRESS).array(config.branches + 1),
-        "rows_ready": In(8),
+        "progress": In(PROGRESS).array(writers(config)),
         "window_request": Out(stream.Signature(WINDOW_REQUEST)),
         "window_valid": In(1),
         "window_data": In(window_bits(config)),

@@ -75,7 +75,6 @@ class PoolUnit(wiring.Component):
             walker.layer.pattern_count.eq(fetches.pattern_count),
             walker.branch.eq(stage.current_branch),
             walker.bank.eq(stage.current_bank),
-            walker.rows_ready.eq(self.rows_ready),
         ]
         for mine, walkers in zip(self.progress, walker.progress, strict=True):
             m.d.comb += walkers.eq(mine)

@@ -20,8 +20,9 @@ class Scoreboard(wiring.Component):
 
     layer: the offered one. rests: per branch, it has no tiles in it. windows_past, outputs_wait: of all
     branches; outputs_take: pulse to all of them. pool_taken, pool_idle: of the pool unit.
-    written, written_word: words that are in the memory now, per branch and for the pool unit.
-    progress: per branch, then of the pool unit. idle: level, all words of all layers that output stages
+    written, written_word: words that are in the memory now, one bit a writer.
+    load_start: pulse, a LOAD begins; its words are those of layer 0.
+    progress: per branch, of the pool unit, of LOAD. idle: level, all words of all layers that output stages
     and pool unit have taken are in the memory.
     end: pulse, all words of layer `end_layer` are in the memory; not while `counters_busy` is high.
     """
@@ -37,9 +38,10 @@ class Scoreboard(wiring.Component):
                 "outputs_take": Out(1),
                 "pool_taken": In(1),
                 "pool_idle": In(1),
-                "written": In(branches + 1),
+                "load_start": In(1),
+                "written": In(branches + 2),
                 "written_word": In(WRITTEN),
-                "progress": Out(PROGRESS).array(branches + 1),
+                "progress": Out(PROGRESS).array(branches + 2),
                 "idle": Out(1),
                 "end": Out(1),
                 "end_layer": Out(8),
@@ -53,7 +55,7 @@ class Scoreboard(wiring.Component):
         for writer, progress in enumerate(self.progress):
             self._record(m, writer, progress)
         branches_end = self._end(
-            m, "branches", self.outputs_take, Cat(p.complete for p in self.progress[:-1]).all()
+            m, "branches", self.outputs_take, Cat(p.complete for p in self.progress[:-2]).all()
         )
         pool_end = self._end(m, "pool", self.pool_taken, self.progress[self.branches].complete)
         m.d.sync += self.idle.eq(~(branches_end.any() | pool_end.any()))
@@ -77,8 +79,8 @@ class Scoreboard(wiring.Component):
 
     def _record(self, m: Module, writer: int, progress: Any) -> None:
         """Keep what is known of one writer: nothing at first, then its latest word."""
-        is_pool = writer == self.branches
         word = self.written_word
+        begins = {self.branches: self.pool_taken, self.branches + 1: self.load_start}
         with m.If(self.written[writer]):
             m.d.sync += [
                 progress.written.eq(1),
@@ -89,11 +91,11 @@ class Scoreboard(wiring.Component):
                 progress.tile_x.eq(word.tile_x),
                 progress.channel.eq(word.channel),
             ]
-        with m.If(self.pool_taken if is_pool else self.outputs_take):
+        with m.If(begins.get(writer, self.outputs_take)):
             m.d.sync += [
-                progress.layer.eq(self.layer.layer),
+                progress.layer.eq(0 if writer > self.branches else self.layer.layer),
                 progress.written.eq(0),
-                progress.complete.eq(0 if is_pool else self.rests[writer]),
+                progress.complete.eq(0 if writer in begins else self.rests[writer]),
             ]
 
     def _end(self, m: Module, name: str, taken: Any, complete: Any) -> Signal:

@@ -13,6 +13,7 @@ from espalier.arch.program import (
     PATTERN_BITS,
     PATTERNS_PER_WORD,
     PROGRAM_WORD_BITS,
+    Follows,
     Opcode,
     descriptor_words,
 )
@@ -165,11 +166,12 @@ class Sequencer(wiring.Component):
     def _execute(self, m: Module) -> None:
         """Start what the opcode names, when nothing that it must wait for is at work.
 
-        A LOAD holds up everything but layers that watch its rows or have nothing to do with its tensor.
+        A LOAD holds up everything but layers that follow it or have nothing to do with its tensor.
         """
         opcode, layer, ended = self.layer.opcode, self.layer, Signal()
         m.d.comb += ended.eq((self.quiet == QUIET_CYCLES) & ~self.load_busy)
-        may_offer = ended | (~layer.barrier & (~self.load_busy | layer.wait_load | layer.during_load))
+        follows_load = layer.follows == Follows.LOAD
+        may_offer = ended | (~layer.barrier & (~self.load_busy | follows_load | layer.during_load))
         with m.Switch(opcode):
             with m.Case(Opcode.END), m.If(ended):
                 m.d.sync += self.done.eq(1)

@@ -19,6 +19,7 @@ from espalier_hw.interfaces import (
     PROGRESS,
     WINDOW_REQUEST,
     memory_write,
+    writers,
 )
 from espalier_hw.walks import SetWalk, TileWalk
 
@@ -38,10 +39,9 @@ class WindowWalker(wiring.Component):
     go: pulse; `layer`, `branch` and `bank` have been valid for a cycle. busy: level, from the cycle after
     `go` until the last request of the layer has been accepted; only then may `layer`, `branch` and
     `bank` change. taken: pulse, a window has left the requester's buffer of `depth` windows, perhaps one of
-    an earlier layer. Requests are registered, up to one a cycle. A request waits, and so do all after it, for
-    rows that a running LOAD has not delivered (`rows_ready`), and until the writers of the layer
-    `follows_layer` have passed it (`progress`: all branches, then the pool unit): while these are at
-    work, a request comes every second cycle at most.
+    an earlier layer. Requests are registered, up to one a cycle. A request waits, and so do all after it,
+    until the writers of what it follows have passed it (`progress`: of all writers): while these are
+    at work, a request comes every second cycle at most.
     """
 
     def __init__(self, config: HardwareConfig, depth: int | None = None) -> None:
@@ -56,8 +56,7 @@ class WindowWalker(wiring.Component):
                 "bank": In(1),
                 "busy": Out(1),
                 "pattern_write": In(memory_write(PATTERN_ADDRESS_BITS, PATTERN.size)),
-                "rows_ready": In(8),
-                "progress": In(PROGRESS).array(config.branches + 1),
+                "progress": In(PROGRESS).array(writers(config)),
                 "taken": In(1),
                 "request": Out(stream.Signature(WINDOW_REQUEST)),
             }
@@ -153,9 +152,7 @@ class WindowWalker(wiring.Component):
             follow.hold.eq(hold),
         ]
         m.d.comb += [follow.progress[i].eq(progress) for i, progress in enumerate(self.progress)]
-        rows_ready = Signal(8)
-        m.d.sync += rows_ready.eq(self.rows_ready)
-        return (~self.layer.wait_load | (rows_ready > centre.need_y)) & follow.passed
+        return follow.passed
 
     def _issue(self, m: Module, centre: data.View, allowed: Value, issue: Signal) -> None:
         """Put the request out once it is allowed and the requester has room for the answer."""

@@ -18,7 +18,7 @@ class Bench:
         self.rng = generator(seed)
         self.dut = Scoreboard(BRANCHES)
         self.left = [0] * (BRANCHES + 1)  # words of the layer at work
-        self.expected = [None] * (BRANCHES + 1)
+        self.expected = [None] * (BRANCHES + 1)  # the record of LOAD is like that of the pool unit
         self.layers, self.ended, self.at_work, self.pool_layer = layers, [], set(), None
 
     async def write(self, ctx):

@@ -9,6 +9,7 @@ from espalier.arch.config import load_config
 from espalier.arch.fields import pack, unpack
 from espalier.arch.program import (
     PATTERNS_PER_WORD,
+    Follows,
     Opcode,
     descriptor_words,
     layer_fields,
@@ -134,7 +135,7 @@ def test_random_programs(seed):
             rng,
             opcode=opcode,
             pattern_count=count,
-            wait_load=rng.randrange(2),
+            follows=rng.randrange(4),
             barrier=rng.randrange(2),
             during_load=int(rng.random() < 0.2),
         )
@@ -153,7 +154,7 @@ def test_random_programs(seed):
         assert kind == Opcode(want[0]["opcode"]).name.lower()
         assert (fields, patterns, layer) == (*want, want[0]["layer"])
         # A LOAD is only overlapped where the layer watches it, or where it does not matter.
-        assert fields["wait_load"] or fields["during_load"] or not loading
+        assert fields["follows"] == Follows.LOAD or fields["during_load"] or not loading
         assert idle or not fields["barrier"]
         assert bank != banks[kind]  # the patterns of the layer before may still be in use
         banks[kind] = bank
@@ -170,7 +171,7 @@ def test_unknown_opcode():
 def test_layer_overlaps_load():
     bench, rng = Bench(3), generator(1)
     program = descriptor(rng, opcode=Opcode.LOAD, pattern_count=0)[0]
-    program += descriptor(rng, opcode=Opcode.CONV, pattern_count=1, wait_load=1, barrier=0)[0]
+    program += descriptor(rng, opcode=Opcode.CONV, pattern_count=1, follows=Follows.LOAD, barrier=0)[0]
     bench.run(program + descriptor(rng, opcode=Opcode.END, pattern_count=0)[0])
     assert bench.events[2][1]
 

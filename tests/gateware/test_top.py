@@ -17,8 +17,10 @@ from espalier.arch.fields import pack
 from espalier.arch.operators import HEADER_FIELDS, OPERATOR_BITS, OPERATOR_FIELDS
 from espalier.arch.program import (
     PATTERN_FIELDS,
+    POOL_BRANCH,
     SECTION_FIELDS,
     TABLE_FIELDS,
+    Follows,
     Opcode,
     SectionKind,
     descriptor_words,
@@ -160,6 +162,7 @@ def test_copy():
                 assert await machine.register(ctx, f"{side}_BEATS") == len(picture) // 16
             assert await machine.register(ctx, "CYCLES") > 2 * len(picture) // 16
         await machine.register(ctx, "CONTROL", Control.CLEAR_INTERRUPT)
+        await pause(ctx, 2)
         assert not ctx.get(machine.dut.interrupt)
         assert await machine.register(ctx, "STATUS") == Status.LOADED
 
@@ -231,19 +234,23 @@ def test_reset_at_any_time(seed):
     machine.simulate(main)
 
 
+def end_streams(config):
+    """Sections of streams without layers."""
+    words = [pack(HEADER_FIELDS, {"end": 1})]
+    return b"".join(section(SectionKind.STREAM, words, 9, pe) for pe in range(config.pes))
+
+
 def layer_of(config, opcode, source, target, result_base):
     """Fields that CONV and POOL share; tiles go to the branches in turn."""
     _, tiles_y, tiles_x = target
     count = tiles_y * tiles_x
-    step_y, step_x = divmod(config.branches, tiles_x)
+    jump_y, jump_x = divmod(config.branches, tiles_x)
     fields = {
         "opcode": opcode,
         "layer": 3,
         "stride": 1,
         "passes": 1,
         "block_words": 8,
-        "step_y": step_y,
-        "step_x": step_x,
         "out_rows_last": config.tile_size,
         "out_columns_last": config.tile_size,
     }
@@ -251,6 +258,7 @@ def layer_of(config, opcode, source, target, result_base):
     for branch in range(config.branches):
         first_y, first_x = divmod(branch, tiles_x)
         values = {"tile_y0": first_y, "tile_x0": first_x, "channels": source[0], "group_mask": 1 << branch}
+        values |= {"run": 1, "jump_y": jump_y, "jump_x": jump_x}
         values["tiles"] = -(-(count - branch) // config.branches)
         fields |= {f"b{branch}_{name}": value for name, value in values.items()}
     return fields
@@ -277,19 +285,18 @@ def run_layer(config, image, picture, expected):
     return counters
 
 
-@pytest.mark.parametrize("wait_load", [0, 1])
-def test_pool(wait_load):
+@pytest.mark.parametrize("follows", [Follows.NOTHING, Follows.LOAD])
+def test_pool(follows):
     """Largest of each pixel and the pixel right of it."""
     shape = (2, 2, 3)
     picture = picture_of(TINY, shape)
-    layer = layer_of(TINY, Opcode.POOL, shape, shape, 100) | {"wait_load": wait_load, "blocks": 1}
-    layer |= {f"b{branch}_table_entries": 1 for branch in range(TINY.branches)}
-    patterns = [{"taps": 1, "fetch": 1}, {"taps": 1, "column_offset": 1}]
+    layer = layer_of(TINY, Opcode.POOL, shape, shape, 100) | {"follows": follows}
+    walk = {"tiles": 6, "jump_y": 0, "jump_x": 1, "group_mask": 1 << TINY.branches}
+    layer |= {f"b{POOL_BRANCH}_{name}": value for name, value in walk.items()}
+    patterns = [{"taps": 1, "fetch": 1}, {"column_offset": 0}, {"column_offset": 1}]
     load, store = load_store(shape, 100)
     image = program_image(TINY, [load, (layer, patterns), store])
-    entry = pack(TABLE_FIELDS, PASS_THROUGH | {"first": 1, "last": 1, "end_of_pass": 1})
-    for branch in range(TINY.branches):
-        image += section(SectionKind.TABLE, [entry], 9, branch)
+    image += end_streams(TINY)
     right = np.pad(picture, ((0, 0), (0, 0), (0, 1)))[:, :, 1:]
     counters = run_layer(TINY, image + END_SECTION, picture, np.maximum(picture, right))
     assert counters[0] > 6 * 2 * 3
@@ -300,12 +307,14 @@ def test_conv():
     """Two of three filters take one channel each, the third one adds both with a vertical shift."""
     source, target = (2, 2, 3), (3, 2, 3)
     picture = picture_of(TINY, source) // 2
-    layer = layer_of(TINY, Opcode.CONV, source, target, 100) | {"blocks": 1}
-    layer |= {f"b{branch}_table_entries": 3 for branch in range(TINY.branches)}
+    config = dataclasses.replace(TINY, lut_branches=0, lut_pes=0)
+    layer = layer_of(config, Opcode.CONV, source, target, 100) | {"blocks": 1}
+    layer |= {f"b{branch}_table_entries": 3 for branch in range(config.branches)}
     load, store = load_store(source)[0], load_store(target, 100)[1]
-    image = program_image(TINY, [load, (layer, [{"fetch": 1}]), store])
+    image = program_image(config, [load, (layer, [{"fetch": 1}]), store])
     filters = [[(1, 0, 0)], [(1, 1, 0)], [(1, 0, 1), (1, 1, 1)]]  # weight, channel, row
-    header = pack(HEADER_FIELDS, {"loop_words": 1, "filters": 1})
+    header = {"loop_words": 1, "filters": 1, "sets": 3, "blocks": 1}
+    words = [pack(HEADER_FIELDS, header), pack(HEADER_FIELDS, {"end": 1})]
     entries = [
         pack(
             TABLE_FIELDS,
@@ -313,7 +322,7 @@ def test_conv():
         )
         for pe in range(3)
     ]
-    for branch in range(TINY.branches):
+    for branch in range(config.branches):
         image += section(SectionKind.TABLE, entries, 9, branch)
         for pe, taps in enumerate(filters):
             word = sum(
@@ -321,10 +330,10 @@ def test_conv():
                 << OPERATOR_BITS * (6 - len(taps) + n)
                 for n, (w, s, t) in enumerate(taps)
             )
-            image += section(SectionKind.STREAM, [header, word], 9, branch * TINY.pes_per_branch + pe)
+            image += section(SectionKind.STREAM, [words[0], word, words[1]], 9, config.first_pe(branch) + pe)
     below = np.pad(picture, ((0, 0), (0, 1), (0, 0)))[:, 1:]
     expected = np.stack([picture[0], picture[1], below[0] + below[1]])
-    counters = run_layer(TINY, image + END_SECTION, picture, expected)
+    counters = run_layer(config, image + END_SECTION, picture, expected)
     assert counters[1] == 6 * 4  # tiles times weights
     assert counters[2] == 6 * 3 * 6 - 6 * 4
 

@@ -58,11 +58,10 @@ def needed_tiles(request):
 
 
 class Memory:
-    """What writers and DMA have brought into the feature memory, and in which state the ports show that."""
+    """What writers have brought into the feature memory."""
 
     def __init__(self):
         self.written = {}  # by layer: (y, x, channel) of its input
-        self.rows = 255
         self.may_offer = -1  # index of the last layer that can be offered
 
 
@@ -93,7 +92,8 @@ async def write_input(ctx, dut, rng, layer, memory):
     """Write the input of `layer` word by word, and tell so a cycle after."""
     follows, index = layer.common["follows"], layer.common["follows_layer"]
     ports = list(dut.progress)
-    concerned = ports[-1:] if follows == Follows.POOL else ports[:-1]
+    kinds = {Follows.BRANCHES: ports[:-2], Follows.POOL: ports[-2:-1], Follows.LOAD: ports[-1:]}
+    concerned = kinds[Follows(follows)]
     for port in ports:  # those that do not count stand still with the same layer
         await show(ctx, port, {"layer": index, "complete": 0, "written": 0})
     words, ordered = writer_words(rng, layer, len(concerned))
@@ -124,18 +124,6 @@ async def write_input(ctx, dut, rng, layer, memory):
             await ctx.tick().repeat(int(rng.integers(1, 8)))
 
 
-async def load_rows(ctx, dut, rng, layer, memory):
-    """Let the tile rows of a LOAD arrive."""
-    memory.rows = 0
-    ctx.set(dut.rows_ready, 0)
-    await ctx.tick().repeat(2)
-    memory.may_offer = layer.common["layer"]
-    for rows in [*range(1, layer.common["in_tiles_y"] + 1), 255]:
-        await ctx.tick().repeat(int(rng.integers(1, 60)))
-        memory.rows = rows
-        ctx.set(dut.rows_ready, rows)
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_walker_asks_in_order_and_for_what_is_there(seed):
     rng, dice = np.random.default_rng(seed), generator(seed)
@@ -143,19 +131,15 @@ def test_walker_asks_in_order_and_for_what_is_there(seed):
     m, stage = staged(dut)
     layers, memory = [random_layer(rng, SIZE, index + 1) for index in range(10)], Memory()
     for index, layer in enumerate(layers):
-        layer.common["follows"] = int(rng.choice([Follows.NOTHING, Follows.BRANCHES, Follows.POOL]))
+        layer.common["follows"] = int(rng.choice(list(Follows)))
         layer.common["follows_layer"] = index
-        layer.common["wait_load"] = int(not layer.common["follows"] and rng.random() < 0.5)
     expected = [(layer, request) for layer in layers for request in expected_requests(layer)]
     buffered = [0]
 
     async def supply(ctx):
-        ctx.set(dut.rows_ready, 255)
         for layer in layers:
             if layer.common["follows"]:
                 await write_input(ctx, dut, rng, layer, memory)
-            elif layer.common["wait_load"]:
-                await load_rows(ctx, dut, rng, layer, memory)
             else:
                 memory.may_offer = layer.common["layer"]
 
@@ -183,9 +167,6 @@ def test_walker_asks_in_order_and_for_what_is_there(seed):
         assert ctx.get(stage.idle)
 
     def check_present(layer, wanted):
-        if layer.common["wait_load"]:
-            last = max(0, min(wanted["tile_y"] + 1, wanted["tiles_y"] - 1))
-            assert memory.rows > last
         if layer.common["follows"]:
             needed = {(y, x, wanted["channel"]) for y, x in needed_tiles(wanted)}
             assert needed <= memory.written[layer.common["layer"]]
@@ -202,7 +183,13 @@ def test_walker_asks_in_order_and_for_what_is_there(seed):
 
 @pytest.mark.parametrize(
     ("follows", "complete", "cycles"),
-    [(Follows.NOTHING, 0, 1), (Follows.BRANCHES, 1, 1), (Follows.BRANCHES, 0, 2), (Follows.POOL, 0, 2)],
+    [
+        (Follows.NOTHING, 0, 1),
+        (Follows.BRANCHES, 1, 1),
+        (Follows.BRANCHES, 0, 2),
+        (Follows.POOL, 0, 2),
+        (Follows.LOAD, 0, 2),
+    ],
 )
 def test_walker_rate(follows, complete, cycles):
     """One request a cycle, or every second while writers are at work."""
@@ -220,7 +207,6 @@ def test_walker_rate(follows, complete, cycles):
 
     async def testbench(ctx):
         ctx.set(dut.request.ready, 1)
-        ctx.set(dut.rows_ready, 255)
         for port in dut.progress:
             far = {"layer": 1, "complete": complete, "written": 1, "tile_y": 255, "tile_x": 255}
             await show(ctx, port, far)

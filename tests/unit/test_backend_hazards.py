@@ -14,7 +14,6 @@ from espalier.backend.compiler import compile_graph, lower_integer_graph
 from espalier.backend.decode import descriptors_of, load_sections
 from espalier.backend.emulate import Emulator, emulate
 from espalier.backend.hazards import Waits, followed_layer, layer_waits, pools_in_place
-from espalier.backend.lower import waits_for_load
 from espalier.backend.memory import peak_words, place_tensors
 from espalier.backend.options import CompileOptions
 from espalier.backend.overlap_check import OverlapCheck
@@ -66,7 +65,6 @@ def brute_force(graph, placements, waits):
             "barrier": waits[index].barrier,
             "wait_pool": waits[index].wait_pool,
             "during_load": waits[index].during_load,
-            "wait_load": waits_for_load(graph, index),
             "follows": follows,
             "follows_layer": layer,
         }
@@ -146,7 +144,7 @@ def test_inputs_follow_their_writers():
     graph = net.graph()
     free = Waits(False, False)
     assert [followed_layer(graph, index, free) for index in range(6)] == [
-        (Follows.NOTHING, 0),
+        (Follows.LOAD, 0),
         (Follows.BRANCHES, 0),
         (Follows.BRANCHES, 1),
         (Follows.POOL, 2),

@@ -35,6 +35,7 @@ class Follows(IntEnum):
     NOTHING = 0
     BRANCHES = 1
     POOL = 2
+    LOAD = 3
 
 
 class SectionKind(IntEnum):
@@ -60,10 +61,9 @@ COMMON_FIELDS = (
     Field("opcode", 4, "Opcode"),
     Field("layer", 8, "index of the layer, for status and counters"),
     Field("barrier", 1, "starts when everything before has ended"),
-    Field("wait_load", 1, "windows wait for the tile rows that a running LOAD has delivered"),
     Field("during_load", 1, "may start while a LOAD is running: it neither reads nor overwrites its tensor"),
     Field("follows", 2, "Follows: whose words the windows wait for"),
-    Field("follows_layer", 8, "index of the layer that writes the input"),
+    Field("follows_layer", 8, "index of the layer that writes the input; 0 for a LOAD"),
     Field("wait_pool", 1, "CONV: words are written only when the pool unit has ended its layers"),
     Field("ordered", 1, "every branch writes the channels of a tile in ascending order"),
     Field("residual", 1, "add the residual tensor"),

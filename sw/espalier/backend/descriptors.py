@@ -32,7 +32,6 @@ def conv_or_pool(
     table_bases: list[int],
     config: HardwareConfig,
     waits: Waits,
-    wait_load: bool,
 ) -> bytes:
     """Descriptor and patterns of a layer; table_bases: first table entry in every branch."""
     node = layer.node
@@ -41,7 +40,6 @@ def conv_or_pool(
     values = {
         "layer": layer.index,
         "barrier": int(waits.barrier),
-        "wait_load": int(wait_load),
         "during_load": int(waits.during_load),
         "follows": int(follows),
         "follows_layer": follows_layer,

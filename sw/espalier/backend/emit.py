@@ -65,9 +65,8 @@ def emit(
     _load(graph, placements, config, state)
     for layer in layers:
         bases = [len(table) // TABLE_WORD_BYTES for table in state.tables]
-        load = waits_for_load(graph, layer.index)
         wait = waits[layer.index]
-        state.program += descriptors.conv_or_pool(graph, layer, placements, bases, config, wait, load)
+        state.program += descriptors.conv_or_pool(graph, layer, placements, bases, config, wait)
         _fill_memories(layer, config, state)
         state.cycles += _visible_cycles(layer, placements[layer.node.output], wait)
         if layer.node.output in stored:

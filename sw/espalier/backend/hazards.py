@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from espalier.arch.program import Follows
+from espalier.backend.lower import waits_for_load
 from espalier.backend.plan import Placement
 from espalier.errors import InternalError
 from espalier.ir.graph import Conv, IntegerGraph, Pool
@@ -39,6 +40,8 @@ def followed_layer(graph: IntegerGraph, index: int, waits: Waits) -> tuple[Follo
     for kind, latest in ((Follows.BRANCHES, convs[-1:]), (Follows.POOL, pools[-1:])):
         if latest and graph.nodes[latest[0]].output == source:
             return kind, latest[0]
+    if waits_for_load(graph, index):
+        return Follows.LOAD, 0
     return Follows.NOTHING, 0
 
 

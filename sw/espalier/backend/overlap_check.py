@@ -57,10 +57,10 @@ class OverlapCheck:
         return problem
 
     def _load(self, fields: dict[str, int], source: Words, residual: Words | None, target: Words) -> str:
-        if not fields["during_load"] and not fields["wait_load"]:
+        if not fields["during_load"] and fields["follows"] != Follows.LOAD:
             self.loading[:] = False
         touched = [target, *([residual] if residual is not None else [])]
-        touched += [] if fields["wait_load"] else [source]
+        touched += [] if fields["follows"] == Follows.LOAD else [source]
         busy = any(self.loading[words].any() for words in touched)
         return "a LOAD may still write the words of a tensor" if busy else ""
 
