@@ -58,7 +58,7 @@ class Loader(wiring.Component):
         self.beats_left = Signal(28)  # of the image
         self.feed_left = Signal(28)  # of the section, still to be read
         self.words_left = Signal(32)
-        # What the three counters say, in registers of their own: the counters are too wide to be asked in time.
+        # What the three counters say, in registers: the counters are too wide to be asked in time.
         self.image_over, self.feed_over, self.last_word = Signal(), Signal(), Signal()
         self.word_address = Signal(WORD_ADDRESS_BITS)
         self.good, self.complete = Signal(), Signal()

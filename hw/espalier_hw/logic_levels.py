@@ -1,8 +1,8 @@
 """Longest paths between registers in a netlist that yosys has mapped to Xilinx primitives.
 
 Levels are counted: a LUT, a read of LUTRAM and a carry chain (however long) are one each, wide multiplexers
-behind LUTs (MUXF7 to MUXF9) none, a multiplication without registers inside its DSP slice DSP_LEVELS. Ports of
-the design count as registers. Levels say nothing about wires, so they bound the clock only from above.
+behind LUTs (MUXF7 to MUXF9) none, a multiplication without registers inside its DSP slice DSP_LEVELS. Ports
+of the design count as registers. Levels say nothing about wires, so they bound the clock only from above.
 """
 
 from __future__ import annotations
@@ -36,8 +36,11 @@ class LogicPath:
 
 @dataclass(frozen=True)
 class PathReport:
-    """longest: the path of most levels; long: the longest one to every end of more than LIMIT levels, by end
-    (bits of a vector together), longest first."""
+    """Longest paths of a design.
+
+    longest: the path of most levels; long: to every end of more than LIMIT levels the longest one, by end
+    (bits of a vector together), longest first.
+    """
 
     longest: LogicPath
     long: tuple[LogicPath, ...]
@@ -146,7 +149,10 @@ class _Netlist:
         return kind
 
     def _ends(self) -> Iterator[tuple[Bit, int, str]]:
-        """Nets at pins that are clocked or leave the design, with levels behind the pin and the end's name."""
+        """Nets at pins that are clocked or leave the design, with levels behind the pin and the end's name.
+
+        Outputs of the design, and inputs of black boxes, count as ends.
+        """
         for name, port in self.ports.items():
             if port["direction"] == "output":
                 yield from ((bit, 0, name) for bit in port["bits"] if isinstance(bit, int))
@@ -217,11 +223,14 @@ def _net_names(netnames: Mapping[str, Any]) -> dict[Bit, str]:
     """Best name of every net bit: one that the source gave, the shortest of those."""
     names: dict[Bit, str] = {}
     for name, net in netnames.items():
-        if net["hide_name"] or "$" in name:
+        if net["hide_name"]:
             continue
         for bit in net["bits"]:
-            if isinstance(bit, int) and (
-                bit not in names or (len(name), name) < (len(names[bit]), names[bit])
-            ):
+            if isinstance(bit, int) and (bit not in names or _rank(name) < _rank(names[bit])):
                 names[bit] = name
     return names
+
+
+def _rank(name: str) -> tuple[bool, int, str]:
+    """Signals that got a name from Amaranth, as they had none, come last."""
+    return "$" in name, len(name), name
