@@ -35,8 +35,9 @@ class RowSlots:
         self.folded = tile_size >= 6
         self.count = (self.ring + 1) // 2 if self.folded else self.ring
         self.gap = 2 * self.count - self.ring if self.folded else 0
-        # One of the four neighbours is there for the gap.
-        self.turns = [index * (4 - self.gap) for index in range(4)]
+        # One of the four neighbours is there for the gap. In this order no two slots choose between the same
+        # two first: synthesis would share that and take two LUTs instead of one.
+        self.turns = [index * (4 - self.gap) for index in (0, 3, 1, 2)]
         half = self.count if self.folded else 0
         self.candidates = [
             [slot % self.ring, (slot + half) % self.ring, 2 * slot % self.ring, (2 * slot + 1) % self.ring]
@@ -57,7 +58,8 @@ class RowSlots:
 
     def turn(self, position: int, stride_2: bool) -> list[int]:
         """Index in `turns`."""
-        return [self._begin(position, stride_2)[0] // (4 - self.gap)]
+        first, _ = self._begin(position, stride_2)
+        return [self.turns.index(first - first % (4 - self.gap))]
 
     def step(self, position: int, stride_2: bool) -> list[int]:
         """Per row of the window: how many slots on from the slot of its own number, after the turn."""
