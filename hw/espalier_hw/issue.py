@@ -63,9 +63,9 @@ class Issue(wiring.Component):
         """Decision and output registers; the counters are in helpers."""
         m = Module()
         operator, issued = self.operators.payload, self.issued
-        # The next operator is the first of a run, of a set; it lies in the first block, the last filter...
+        # The next operator is the first of a run, of a set; it lies in the first block, the last run...
         self._new_run, self._new_set, self._first_block = Signal(init=1), Signal(init=1), Signal(init=1)
-        self._last_filter, self._last_block = Signal(), Signal()
+        self._last_run, self._last_block = Signal(), Signal()
         self._single = Signal()
         self._issue, self._run_end = Signal(), Signal()
         self._block_end, self._set_end = Signal(), Signal()
@@ -78,7 +78,7 @@ class Issue(wiring.Component):
             self._issue.eq(waiting & has_block & (has_room | ~self._new_set)),
             self.operators.ready.eq(self._issue),
             self._run_end.eq(self._issue & operator.end_of_run),
-            self._block_end.eq(self._run_end & self._last_filter),
+            self._block_end.eq(self._run_end & self._last_run),
             self._set_end.eq(self._block_end & self._last_block),
         ]
         self._position(m)
@@ -121,18 +121,25 @@ class Issue(wiring.Component):
         return active
 
     def _position(self, m: Module) -> None:
-        """Filter inside the block and block inside the set, both counted from 1."""
-        filter_number = Signal.like(self._layer.filters, init=1)
+        """Filter inside the block and block inside the set, which is counted from 1."""
+        filters, skip = self._layer.filters, self.operators.payload.skip
+        # Counts up to -2 in the last filter: the layer's number inverted is where that begins.
+        left = Signal(len(filters), reset_less=True)
         block = Signal.like(self._layer.blocks, init=1)
+        near_end, carry = left[2:].all(), left[1] & (left[0] | skip)
         m.d.comb += [
-            self._last_filter.eq(filter_number == self._layer.filters),
+            # The last filter, or the one before the last if the last is left out.
+            self._last_run.eq(near_end & (left[1] | (left[0] & skip))),
             self._last_block.eq(block == self._layer.blocks),
             self._single.eq(self._layer.filters == 1),
         ]
         with m.If(self._issue):
             m.d.sync += [self._new_run.eq(self.operators.payload.end_of_run), self._new_set.eq(self._set_end)]
-        with m.If(self._run_end):
-            m.d.sync += filter_number.eq(Mux(self._last_filter, 1, filter_number + 1))
+        # Before the first operator of a layer there are cycles enough to begin with its number.
+        with m.If(self._block_end | (self._new_set & ~self._issue)):
+            m.d.sync += left.eq(~filters)
+        with m.Elif(self._run_end):
+            m.d.sync += left.eq(Cat(left[0] ^ ~skip, left[1] ^ (left[0] | skip), left[2:] + carry))
         with m.If(self._block_end):
             m.d.sync += [
                 block.eq(Mux(self._last_block, 1, block + 1)),
@@ -140,7 +147,7 @@ class Issue(wiring.Component):
             ]
         with m.If(self.restart):
             m.d.sync += [self._new_run.eq(1), self._new_set.eq(1), self._first_block.eq(1)]
-            m.d.sync += [filter_number.eq(1), block.eq(1)]
+            m.d.sync += block.eq(1)
 
     def _ring_counter(self, m: Module) -> tuple[Signal, Signal]:
         """Blocks in the ring; returns (at least one is complete, ring address of the operator's word)."""
@@ -172,9 +179,9 @@ class Issue(wiring.Component):
         has_room, set_start = Signal(), Signal()
         m.d.comb += [has_room.eq(free >= self._layer.filters), set_start.eq(self._issue & self._new_set)]
         m.d.sync += free.eq(free + self.freed - Mux(set_start, self._layer.filters, 0))
-        following = index + 1
+        following = index + 1 + self.operators.payload.skip
         with m.If(self._run_end):
-            m.d.sync += index.eq(Mux(self._last_filter & ~self._last_block, base, following))
+            m.d.sync += index.eq(Mux(self._last_run & ~self._last_block, base, following))
         with m.If(self._set_end):
             m.d.sync += base.eq(following)
         with m.If(self.restart):

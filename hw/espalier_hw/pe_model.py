@@ -72,7 +72,8 @@ def _layer_sums(
     operators = _repeat(loop)
     for tile_set in range(header["sets"]):
         for block in range(header["blocks"]):
-            for index in range(filters):
+            index = 0
+            while index < filters:
                 for operator in operators:
                     word = block * block_words(header) + operator["slot"]
                     # A null operator may point behind the last word of a short block.
@@ -81,6 +82,7 @@ def _layer_sums(
                         pixels = windows[tile_set, word, rows].astype(np.int64)
                         sums[tile_set, index] += operator["weight"] * pixels
                     if operator["end_of_run"]:
+                        index += 1 + operator["skip"]
                         break
     return sums.reshape(header["sets"] * filters, size * size)
 

@@ -21,7 +21,10 @@ END = pack(HEADER_FIELDS, {"end": 1})
 
 @dataclass(frozen=True)
 class Shape:
-    """Size of one random layer; `run_length` is the longest run, `last_words` fill the last block."""
+    """Size of one random layer; `run_length` is the longest run, `last_words` fill the last block.
+
+    skips: probability that a run is left out where that is allowed.
+    """
 
     filters: int = 3
     passes: int = 1
@@ -31,6 +34,7 @@ class Shape:
     last_words: int = 8
     run_length: int = 6
     shortest: int = 1
+    skips: float = 0.0
     extreme: bool = False  # largest weights and pixels
 
 
@@ -70,20 +74,27 @@ def random_layer(config, shape, rng):
 
 
 def _operator(weight, slot, tap, end_of_run=0):
-    return {"weight": int(weight), "slot": int(slot), "tap": int(tap), "end_of_run": end_of_run}
+    return {"weight": int(weight), "slot": int(slot), "tap": int(tap), "end_of_run": end_of_run, "skip": 0}
 
 
 def _pass(shape, rng):
     """Operators of one pass, within the bound of the packed sums and the distance of the accumulators."""
-    shortest = shape.shortest
-    if shape.filters > 1:
-        shortest = max(shortest, -(-(ACCUMULATOR_DISTANCE - 1) // (shape.filters - 1)))
     sums = np.zeros((shape.filters, 2), int)
     operators = []
+    ends, latest = {}, 0  # of every filter's latest run: operators up to its end; filter of the latest run
     for block in range(shape.blocks):
         words = shape.last_words if block == shape.blocks - 1 else shape.block_words
         for index in range(shape.filters):
-            length = int(rng.integers(shortest, max(shortest, shape.run_length) + 1))
+            # The first of two filters must not follow itself.
+            allowed = block > 0 and index > 0 and (shape.filters > 2 or block == shape.blocks - 1)
+            if allowed and not operators[-1]["skip"] and rng.random() < shape.skips:
+                operators[-1]["skip"] = 1
+                continue
+            if index in ends and shape.filters > 1:
+                lack = ACCUMULATOR_DISTANCE - 1 - (len(operators) - ends[index])
+                operators[-1:-1] = [_operator(0, 0, 0) for _ in range(lack)]
+                ends[latest] = len(operators)
+            length = int(rng.integers(shape.shortest, max(shape.shortest, shape.run_length) + 1))
             for position in range(length):
                 sign = int(rng.integers(2))
                 weight = int(rng.choice([-7, 7])) if shape.extreme else int(rng.integers(-7, 8))
@@ -94,6 +105,7 @@ def _pass(shape, rng):
                 operators.append(
                     _operator(weight, rng.integers(words), rng.integers(4), int(position == length - 1))
                 )
+            ends[index], latest = len(operators), index
     return operators
 
 

@@ -35,9 +35,11 @@ def run(shapes, config=TINY, seed=1, primitives="behavioural", dsp_pairs=TINY.ds
     return bench
 
 
+@pytest.mark.parametrize("skips", [0, 0.5, 1])
 @pytest.mark.parametrize("filters", range(1, 9))
-def test_filters(filters):
-    run([Shape(filters=filters, passes=1 + filters % 3, tiles=3, blocks=3, last_words=5)], seed=filters)
+def test_filters(filters, skips):
+    shape = Shape(filters=filters, passes=1 + filters % 3, tiles=3, blocks=3, last_words=5, skips=skips)
+    run([shape], seed=filters)
 
 
 SIZES = [
@@ -45,9 +47,11 @@ SIZES = [
     Shape(tiles=0),
     Shape(filters=1, passes=1, tiles=5, blocks=3, block_words=16, last_words=16),
     Shape(filters=8, passes=2, tiles=2, blocks=1, last_words=1),
+    Shape(filters=4, passes=2, tiles=2, blocks=3, run_length=2, skips=1),
     Shape(tiles=0),
     Shape(filters=1, passes=2, tiles=4, blocks=1, run_length=1),
-    Shape(filters=2, passes=1, tiles=3, blocks=4, block_words=16, last_words=9),
+    Shape(filters=2, passes=1, tiles=3, blocks=4, block_words=16, last_words=9, skips=1),
+    Shape(filters=5, passes=1, tiles=3, blocks=4, run_length=3, skips=0.5),
 ]
 
 
@@ -79,6 +83,7 @@ def test_random_layers(seed):
                 block_words=block_words,
                 last_words=int(rng.integers(1, block_words + 1)),
                 run_length=int(rng.integers(1, 8)),
+                skips=float(rng.choice([0, 0.2, 1])),
             )
         )
     gaps = {"write_gap": float(rng.choice([0, 0.5])), "drain_gap": float(rng.choice([0, 0.5, 0.95]))}
@@ -101,15 +106,16 @@ def test_resting_first_and_last():
     run([Shape(tiles=0), Shape(tiles=0), Shape(filters=2), Shape(tiles=0)])
 
 
-@pytest.mark.parametrize("filters", [1, 2, 3, 4])
-def test_shortest_runs_keep_the_accumulator_distance(filters):
+@pytest.mark.parametrize("skips", [0, 0.5, 1])
+@pytest.mark.parametrize("filters", [1, 2, 3, 4, 5, 6])
+def test_shortest_runs_keep_the_accumulator_distance(filters, skips):
     """Runs as short as the distance rule allows; two filters of two operators are the tightest case."""
-    shape = Shape(filters=filters, passes=2, tiles=4, blocks=6, run_length=1)
+    shape = Shape(filters=filters, passes=2, tiles=4, blocks=6, run_length=1, skips=skips)
     # Sets that wait for the output stage leave time to fill the ring, so that blocks then follow at once.
-    config = dataclasses.replace(TINY, ring_words=64, accumulators=4)
+    config = dataclasses.replace(TINY, ring_words=64, accumulators=4 if filters <= 4 else 8)
     bench = run([shape], config, write_gap=0, drain_gap=0.99)
     longest = max(len(list(group)) for _, group in itertools.groupby(enumerate(bench.issue_cycles), gap_key))
-    assert longest >= 5 * filters
+    assert longest >= (5 if skips == 0 else 2) * filters
 
 
 def gap_key(item):
@@ -151,12 +157,14 @@ def test_stream_memory_may_be_full():
 
 
 @pytest.mark.parametrize("filters", [1, 3])
-@pytest.mark.parametrize(("passes", "blocks", "run_length"), [(1, 1, 0), (3, 4, 9)])
-def test_one_operator_a_cycle(filters, passes, blocks, run_length):
+@pytest.mark.parametrize(
+    ("passes", "blocks", "run_length", "skips"), [(1, 1, 0, 0), (3, 4, 9, 0), (3, 4, 14, 0.7)]
+)
+def test_one_operator_a_cycle(filters, passes, blocks, run_length, skips):
     """Nothing stalls: no gap between operators over loop ends, blocks, sets and tiles."""
     # The first case is the smallest loop, one word; blocks last longer than their words take to arrive.
     length = run_length or 6 // filters
-    shape = Shape(filters, passes, tiles=12, blocks=blocks, last_words=2, run_length=length, shortest=length)
+    shape = Shape(filters, passes, 12, blocks, last_words=2, run_length=length, shortest=length, skips=skips)
     config = dataclasses.replace(TINY, ring_words=64, accumulators=32)
     bench = run([shape], config, write_gap=0, drain_gap=0)
     first = bench.issue_cycles[0]
@@ -177,7 +185,11 @@ def test_waits_are_counted():
 @pytest.mark.parametrize("dsp_pairs", [0, 6, 8])
 def test_vendor_primitives(dsp_pairs, monkeypatch):
     """A whole PE on DSP slices and added products gives the same sums in the same cycles."""
-    shapes = [Shape(filters=3, passes=2, blocks=3, last_words=5), Shape(filters=1), Shape(filters=8)]
+    shapes = [
+        Shape(filters=3, passes=2, blocks=3, last_words=5, skips=0.5),
+        Shape(filters=1),
+        Shape(filters=8),
+    ]
     plain = run(shapes, dsp_pairs=dsp_pairs)
     monkeypatch.setattr(lanes, "Instance", Dsp48e2)
     vendor = run(shapes, dsp_pairs=dsp_pairs, primitives="xilinx")

@@ -17,6 +17,7 @@ from espalier.arch.operators import (
 from espalier.backend.deal import Shape, deal_by_load, deal_in_order, drain_order
 from espalier.backend.digits import build_parts, group_sums, prove_bounds
 from espalier.backend.geometry import kernel_geometry
+from espalier.backend.plan import Deal
 from espalier.backend.runs import run_lengths
 from espalier.backend.share import share_parts, tournament
 from espalier.backend.spread import groupings, spread_tiles
@@ -170,6 +171,59 @@ def test_sharing_evens_out_every_block():
     assert drift(*share_parts(parts, parts.block_counts(8), 8, shape, 2)) < 0.5 * drift(parts, plain)
 
 
+def check_runs(runs):
+    """Which runs may be left out, and the distance of a filter's runs; runs: [passes, blocks, filters]."""
+    assert (runs[:, 0] > 0).all()
+    assert (runs[:, :, :1] > 0).all()
+    assert ((runs[:, :, 1:] > 0) | (runs[:, :, :-1] > 0)).all()
+    passes, blocks, filters = runs.shape
+    for which in range(passes) if filters > 1 else ():
+        done, ended = 0, {}
+        for block, slot in np.ndindex(blocks, filters):
+            if runs[which, block, slot]:
+                assert done - ended.get(slot, -ACCUMULATOR_DISTANCE) >= ACCUMULATOR_DISTANCE
+                done += runs[which, block, slot]
+                ended[slot] = done
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    slots=st.integers(1, 9),
+    pes=st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3)), min_size=1, max_size=4),
+    passes=st.integers(1, 2),
+    blocks=st.integers(1, 12),
+    mean=st.sampled_from([0.0, 0.3, 1.0, 2.4]),
+    seed=st.integers(0, 9999),
+)
+def test_runs_are_short_and_obey_the_hardware(slots, pes, passes, blocks, mean, seed):
+    """PEs of any numbers of filters, some of which have no part in a pass."""
+    rng = np.random.default_rng(seed)
+    filters = np.array([[min(count, slots) for count, _ in pes]])
+    part_at = np.full((1, len(pes), passes, slots), -1)
+    for pe, (count, unused) in enumerate(pes):
+        for which in range(passes):
+            first = min(unused * which, min(count, slots) - 1)
+            part_at[0, pe, which, first : filters[0, pe]] = -2
+    part_at[part_at == -2] = np.arange(np.count_nonzero(part_at == -2))
+    counts = rng.poisson(mean, (int(part_at.max()) + 2, blocks)).astype(np.int32)
+    counts[-1] = 0
+    lengths = run_lengths(counts, Deal(part_at, filters))
+    needed = np.swapaxes(counts[part_at], 3, 4)
+    assert (lengths >= needed).all()
+    for pe in range(len(pes)):
+        own = filters[0, pe]
+        runs, busy = lengths[0, pe, ..., :own], needed[0, pe, ..., :own]
+        assert not lengths[0, pe, ..., own:].any()
+        check_runs(runs)
+        if own > 2 * ACCUMULATOR_DISTANCE:  # no nulls but in empty runs that have to be there, and in front
+            more = runs - np.maximum(busy, 1) * (runs > 0)
+            assert 0 <= more[0, 0, 0] < OPERATORS_PER_WORD
+            more[0, 0, 0] = 0
+            assert not more.any()
+            left_out = (busy == 0)[:, 1:, 1:] & (runs[:, 1:, :-1] > 0)
+            assert (runs[:, 1:, 1:][left_out] == 0).all()
+
+
 @settings(deadline=None, max_examples=100)
 @given(
     filters=st.integers(1, 60),
@@ -209,14 +263,9 @@ def test_deals_and_runs_obey_the_hardware(filters, pes, passes, balance, density
     for branch, pe in np.ndindex(deal.filters.shape):
         assert (deal.filters[branch, pe] > 0) == (pe < pes[branch])
         runs = lengths[branch, pe, :, :, : deal.filters[branch, pe]]
-        assert (runs >= 1).all()
         assert runs.sum() % OPERATORS_PER_WORD == 0
         assert lengths[branch, pe, :, :, deal.filters[branch, pe] :].sum() == 0
-        for flat in runs.reshape(passes, -1) if deal.filters[branch, pe] > 1 else ():
-            ends = np.cumsum(flat)
-            count = deal.filters[branch, pe]
-            between = (ends - flat)[count:] - ends[:-count]
-            assert (between >= ACCUMULATOR_DISTANCE).all()
+        check_runs(runs)
     for branch in range(branches):
         for which in range(passes):
             pe, part = drain_order(deal, parts, branch, which)

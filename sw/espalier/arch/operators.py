@@ -17,7 +17,7 @@ OPERATOR_FIELDS = (
     Field("slot", 4, "window word inside the current block"),
     Field("tap", 2, "vertical tap: first row of the tile inside the window word"),
     Field("end_of_run", 1, "last operator of this filter in this block"),
-    Field("reserved", 1, "zero"),
+    Field("skip", 1, "with end_of_run: the next filter has no operators in this block and no run"),
 )
 
 # Rows of a window word at which a tile can start.

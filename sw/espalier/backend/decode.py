@@ -65,11 +65,18 @@ class OperatorStream:
     slot: IntArray
     tap: IntArray
     end_of_run: IntArray
+    skip: IntArray
 
     @property
     def filters(self) -> int:
         """Accumulators of a set."""
         return self.header["filters"]
+
+    @property
+    def run(self) -> IntArray:
+        """Run of every operator, runs that are left out counted: int64[operators + 1], the last: all runs."""
+        after: IntArray = np.cumsum(self.end_of_run + self.skip)
+        return np.concatenate(([0], after))
 
 
 def load_sections(program: bytes, config: HardwareConfig) -> Memories:
@@ -156,7 +163,7 @@ def read_stream(words: Bytes, position: int) -> tuple[OperatorStream, int]:
             raw - ((raw > field.high).astype(np.int64) << field.bits) if field.signed else raw
         )
         offset += field.bits
-    return OperatorStream(head, *(values[name] for name in ("weight", "slot", "tap", "end_of_run"))), stop
+    return OperatorStream(head, *(values[field.name] for field in OPERATOR_FIELDS)), stop
 
 
 def read_table(words: Bytes, base: int, entries: int) -> list[dict[str, int]]:

@@ -210,9 +210,10 @@ class Emulator:
         """Accumulators of a PE: int64[passes, accumulators, tiles, T*T]."""
         fields, config = step.fields, self.config
         passes, blocks, patterns = fields["passes"], fields["blocks"], fields["pattern_count"]
-        run = np.cumsum(stream.end_of_run) - stream.end_of_run
-        if stream.filters < 1 or run[-1] + 1 != passes * blocks * stream.filters or not stream.end_of_run[-1]:
-            self._fail(f"a PE has {run[-1] + 1} runs, expected {passes * blocks * stream.filters}")
+        run, runs = stream.run[:-1], int(stream.run[-1])
+        if stream.filters < 1 or runs != passes * blocks * stream.filters or not stream.end_of_run[-1]:
+            self._fail(f"a PE has {runs} runs, expected {passes * blocks * stream.filters}")
+        self._check_skips(stream, blocks)
         self._check_distance(stream, passes, blocks)
         which, block, slot = np.unravel_index(run, (passes, blocks, stream.filters))
         word = block * fields["block_words"] + stream.slot
@@ -243,13 +244,29 @@ class Emulator:
             self._fail("a partial sum overflows")
         return sums.astype(np.int64).reshape(passes, config.accumulators, *sums.shape[1:])
 
+    def _check_skips(self, stream: OperatorStream, blocks: int) -> None:
+        """Only the end of a run leaves out a run: not of the first block of a set, and of the same block."""
+        skipping = np.flatnonzero(stream.skip)
+        if not stream.end_of_run[skipping].all():
+            self._fail("an operator inside a run leaves out a run")
+        block, slot = np.divmod(stream.run[skipping], stream.filters)
+        if (block % blocks == 0).any():
+            self._fail("a run of the first block of a set is left out")
+        if (slot + 1 == stream.filters).any():
+            self._fail("the first run of a block is left out")
+
     def _check_distance(self, stream: OperatorStream, passes: int, blocks: int) -> None:
         """Operators between the runs of one filter, see ACCUMULATOR_DISTANCE."""
+        if stream.filters == 1:
+            return
         ends = np.flatnonzero(stream.end_of_run)
         starts = np.concatenate(([0], ends[:-1] + 1))
-        shape = (passes, blocks, stream.filters)
-        between = starts.reshape(shape)[:, 1:] - ends.reshape(shape)[:, :-1] - 1
-        if stream.filters > 1 and between.min(initial=ACCUMULATOR_DISTANCE) < ACCUMULATOR_DISTANCE:
+        block, slot = np.divmod(stream.run[ends], stream.filters)
+        accumulator = block // blocks * stream.filters + slot
+        order = np.argsort(accumulator, kind="stable")
+        between = starts[order][1:] - ends[order][:-1] - 1
+        same = np.diff(accumulator[order]) == 0
+        if (between[same] < ACCUMULATOR_DISTANCE).any():
             self._fail("two runs of a filter are too close")
 
     def _drain(

@@ -55,14 +55,17 @@ def build_streams(plan: Plan, block_words: int) -> list[list[PeStream]]:
     """Loops of all PEs of a tile group, [branch][PE], PEs that a branch does not have left out.
 
     Operators are ordered by pass, block, slot (filter), word and tap. A run's nulls stand before its
-    operators.
+    operators; runs without operators are left out.
     """
     parts, lengths = plan.parts, plan.lengths.astype(np.int64)
     branches, pes, _, _, slots = lengths.shape
     ends = np.cumsum(lengths.reshape(-1)).reshape(lengths.shape)
     code = np.zeros(int(ends[-1, -1, -1, -1, -1]), np.uint32)
     used = lengths > 0
-    code[ends[used] - 1] = 1 << _SHIFTS["end_of_run"]
+    walked = np.arange(slots) < plan.deal.filters[:, :, None, None, None]
+    skip = np.zeros(lengths.shape, np.uint32)
+    skip[..., :-1] = walked[..., 1:] & ~used[..., 1:]
+    code[ends[used] - 1] = 1 << _SHIFTS["end_of_run"] | skip[used] << _SHIFTS["skip"]
 
     # Where each part lives, then the run of each operator as one flat index.
     branch, pe, which, slot = np.nonzero(plan.deal.part_at >= 0)

@@ -161,6 +161,7 @@ class _Stream:
         offsets = dict(zip((f.name for f in OPERATOR_FIELDS), _offsets(OPERATOR_FIELDS), strict=True))
         self.words = words
         self.run_end = (code >> offsets["end_of_run"] & 1).astype(np.bool_)
+        self.skip = code >> offsets["skip"] & 1
         self.null = (code & ((1 << OPERATOR_FIELDS[0].bits) - 1)) == 0
         self.position = 0
 
@@ -171,7 +172,11 @@ class _Stream:
         stop = start + head["loop_words"] * OPERATORS_PER_WORD
         self.position = stop // OPERATORS_PER_WORD
         ends = np.flatnonzero(self.run_end[start:stop])
-        return head, np.diff(ends, prepend=-1), int(self.null[start:stop].sum())
+        # Runs that are left out have no operators.
+        number = np.cumsum(1 + self.skip[start:stop][ends])
+        lengths = np.zeros(number[-1] if len(number) else 0, np.int64)
+        lengths[number - 1 - self.skip[start:stop][ends]] = np.diff(ends, prepend=-1)
+        return head, lengths, int(self.null[start:stop].sum())
 
 
 def _branch_work(
