@@ -14,7 +14,7 @@ from espalier.estimate import latencies
 from espalier.estimate.jobs import Progress, WindowPlan
 from espalier.estimate.machine import Machine
 from espalier.estimate.report import estimate_program
-from espalier.estimate.turns import NEVER, WordTurns, next_turn
+from espalier.estimate.turns import NEVER, Order, WordTurns
 from espalier.estimate.work import read_program, tile_walk
 
 CONFIG = load_config("tiny")
@@ -121,7 +121,9 @@ def test_progress_follows_the_rules_of_the_scoreboard():
 
 
 def test_turns_go_round():
-    assert [next_turn([0, 2, 3], last) for last in (-1, 0, 2, 3)] == [0, 2, 3, 0]
+    order = Order(4)
+    assert [order.choose([0, 2, 3]) for _ in range(4)] == [0, 2, 3, 0]
+    assert [order.choose([0, 1, 2]) for _ in range(3)] == [1, 2, 0]
     assert WordTurns([[], []]).time == NEVER
 
 
@@ -138,7 +140,8 @@ def test_a_3x3_maximum_takes_three_cycles_a_word():
     layer = estimate_program(compile_graph(net.graph(), config).program, config).layers[0]
     words = 5 * 5 * 32
     load = 10 * 10 * 32 * config.word_beats
-    assert load < layer.cycles < load + 3 * words // 5 + 200  # the last of five rows of tiles is left then
+    # The last of five rows of tiles is left then, and some of the fourth: windows that follow a LOAD are slower.
+    assert load < layer.cycles < load + 2 * 3 * words // 5 + 200
 
 
 def test_latency_decides_when_few_windows_are_asked_for_ahead():

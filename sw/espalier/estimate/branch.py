@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from espalier.arch.config import HardwareConfig
+from espalier.estimate import latencies
 from espalier.estimate.branch_state import BranchState
 from espalier.estimate.elements import Elements
 from espalier.estimate.output_stage import OutputStage
@@ -19,14 +20,29 @@ class Branch:
         self.words = self.state.words
         self._writer = WordWriter(self.state, config.ring_words).steps()
         self._elements = Elements(self.state, config.accumulators).steps()
-        self._output = OutputStage(self.state, config.output_beats).steps()
+        self._output_stage = OutputStage(self.state, config.output_beats)
+        self._output = self._output_stage.steps()
 
     def arrive(self, cycle: int) -> None:
         """Note that the next window can leave the buffer from this cycle on."""
         self.state.arrivals.append(cycle)
+        self.state.now = cycle - latencies.WINDOW
         blocks = len(self.state.commits)
         next(self._writer)
         if len(self.state.commits) != blocks:
+            self.resume()
+
+    def turn(self, cycle: int) -> None:
+        """Note that a word had its turn at the write port."""
+        self.state.turns.append(cycle)
+        self._output_stage.settle()
+        self.now(cycle)
+
+    def now(self, cycle: int) -> None:
+        """Let the output stage go on, which knows all that happened before `cycle`."""
+        self.state.now = max(self.state.now, cycle)
+        next(self._output)
+        if self.state.short:
             self.resume()
 
     def resume(self) -> None:
@@ -40,4 +56,5 @@ class Branch:
     def _progress(self) -> tuple[int, ...]:
         state = self.state
         taken = sum(len(own.job.taken) for own in state.jobs[-2:])
-        return len(state.leaves), len(state.commits), len(state.released), len(state.sets), taken
+        queues = state.leaves, state.commits, state.released, state.words
+        return taken, *(len(queue) for queue in queues)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from espalier.estimate.jobs import Job, Walk, Word
 from espalier.estimate.work import BranchWork, IntArray
 
+NEVER = 1 << 60
+
 
 @dataclass
 class BranchCounts:
@@ -35,14 +37,31 @@ class BranchJob:
     count: BranchCounts = field(default_factory=BranchCounts)
 
 
+@dataclass(frozen=True)
+class Block:
+    """A block that all PEs have in their rings.
+
+    start, end: per PE, cycle of its first operator and of the one after its last. offset: per PE, place of
+    the first operator in the loop. first: it is the first of its set.
+    """
+
+    work: BranchWork
+    start: list[int]
+    end: list[int]
+    offset: list[int]
+    first: bool
+
+
 @dataclass
 class BranchState:
     """Queues between the stages; all numbers are cycles, the latest last.
 
     arrivals: per window, from when on it can leave the buffer. leaves: per window, when its place in the
-    buffer was reported free. commits: per block, from when on operators can use it. released: per block,
-    from when on its room in the rings can be used. sets: per set, int64[PEs], the end of its operators. freed:
-    per PE and accumulator, from when on it can be used again. words: for the write port.
+    buffer was reported free. commits: per block, from when on operators can use it. blocks: what PEs made
+    of it. released: per block, from when on its room in the rings can be used. sets: per set, int64[PEs],
+    the end of its operators. freed: per PE and accumulator, from when on it can be used again. words: for
+    the write port; turns: when they had their turn there. now: cycle of the latest event; wake: from when on
+    the output stage can go on, even if nothing happens in this branch. short: a PE waits for accumulators.
     """
 
     pes: int
@@ -50,10 +69,15 @@ class BranchState:
     jobs: list[BranchJob] = field(default_factory=list)
     arrivals: list[int] = field(default_factory=list)
     commits: list[int] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
     released: list[int] = field(default_factory=list)
     sets: list[IntArray] = field(default_factory=list)
     words: list[Word] = field(default_factory=list)
     freed: list[list[int]] = field(init=False)
+    turns: list[int] = field(default_factory=list)
+    short: bool = False
+    now: int = 0
+    wake: int = NEVER
 
     def __post_init__(self) -> None:
         self.freed = [[] for _ in range(self.pes)]

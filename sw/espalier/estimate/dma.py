@@ -1,33 +1,65 @@
-"""LOAD and STORE: when tile rows arrive, and how long the output takes."""
+"""LOAD and STORE: when the words of the input arrive, and how long the output takes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from espalier.arch.config import HardwareConfig
 from espalier.estimate import latencies
+from espalier.estimate.jobs import Job, Word
 from espalier.estimate.work import LayerWork
 
 
 class Load:
-    """A LOAD that is executed in cycle `start`: `rows`, cycle in which each tile row is reported; `end`."""
+    """The DMA as a writer of the feature memory.
 
-    def __init__(self, work: LayerWork, start: int, config: HardwareConfig) -> None:
-        fields = work.fields
-        row_beats = fields["out_tiles_x"] * fields["out_channels"] * config.word_beats
-        first = start + latencies.LOAD_FIRST - 1
-        self.rows = [
-            first + transfer_cycles((row + 1) * row_beats, config) + latencies.ROW
-            for row in range(fields["out_tiles_y"])
-        ]
-        self.end = self.rows[-1] - latencies.ROW + latencies.LOAD_END
+    words: for the write port, in order; turns: when they had their turn. end: from when on what waits for the
+    LOAD can be executed, None as long as that is not known.
+    """
 
+    def __init__(self, config: HardwareConfig) -> None:
+        self.config = config
+        self.words: list[Word] = []
+        self.turns: list[int] = []
+        self.end: int | None = 0
+        self._steps: Iterator[None] = iter(())
 
-def transfer_cycles(beats: int, config: HardwareConfig) -> int:
-    """Cycles from the first beat to the last of a transfer."""
-    return beats + (beats - 1) // config.burst_beats * latencies.BURST_GAP
+    def start(self, work: LayerWork, cycle: int) -> None:
+        """Start a LOAD that is executed in `cycle`."""
+        self.end = None
+        self._steps = self._load(Job(work, cycle, 1), cycle + latencies.LOAD_FIRST - 1)
+        next(self._steps)
+
+    def turn(self, cycle: int) -> None:
+        """Note that a word had its turn at the write port."""
+        self.turns.append(cycle)
+        next(self._steps, None)
+
+    def _load(self, job: Job, arrived: int) -> Iterator[None]:
+        """Yield whenever it is not known when the word before was accepted."""
+        fields, beats = job.work.fields, self.config.word_beats
+        columns, channels = fields["out_tiles_x"], fields["out_channels"]
+        count, begun = fields["out_tiles_y"] * columns * channels, len(self.words)
+        for number in range(count):
+            before = begun + number - 1
+            accepted = arrived + 1
+            if number > 1:
+                while len(self.turns) < before:
+                    yield
+                accepted = max(accepted, self.turns[before - 1])
+            arrived = max(arrived + beats, accepted if number else 0)
+            tile, channel = divmod(number, channels)
+            place, ready = divmod(tile, columns), arrived + latencies.LOAD_WORD
+            self.words.append(Word(ready, job, place, channel, False, number == count - 1))
+        while len(self.turns) < begun + count - 1:
+            yield
+        accepted = max([arrived + 1, *self.turns[begun + count - 2 : begun + count - 1]])
+        self.end = accepted + latencies.LOAD_END
+        yield
 
 
 def store_end(work: LayerWork, start: int) -> int:
     """Cycle in which the descriptor after a STORE is fetched that is executed in cycle `start`."""
     fields = work.fields
     words = fields["dram_words"] * max(fields["store_beats"], latencies.STORE_WORD)
-    return start + latencies.STORE_FIRST + words + latencies.STORE_END
+    return start + words + latencies.STORE

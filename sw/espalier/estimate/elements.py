@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from espalier.estimate import latencies
-from espalier.estimate.branch_state import BranchJob, BranchState
+from espalier.estimate.branch_state import Block, BranchJob, BranchState
 from espalier.estimate.work import BranchWork, IntArray
 
 
@@ -23,7 +23,7 @@ class Elements:
     def steps(self) -> Iterator[None]:
         """Yield whenever something is missing."""
         index, block = 0, 0
-        commits, released = self.state.commits, self.state.released
+        commits, released, blocks = self.state.commits, self.state.released, self.state.blocks
         while True:
             while len(self.state.jobs) <= index:
                 yield
@@ -35,11 +35,15 @@ class Elements:
                 yield
             self._begin(own, commits[block])
             empty, full = np.zeros(self.state.pes, np.int64), np.zeros(self.state.pes, np.int64)
+            loop = own.work.operators.reshape(-1, self.state.pes)
+            offsets = (loop.cumsum(axis=0) - loop).tolist()
             for _ in range(len(own.work.tile_y)):
-                for operators in own.work.operators:
+                for which, operators in enumerate(own.work.operators):
                     self._wanted += own.work.filters
                     while (free := self._accumulators_free()) is None:
+                        self.state.short = True
                         yield
+                    self.state.short = False
                     finish = self._finish
                     for number, cycles in enumerate(operators):
                         while len(commits) <= block:
@@ -53,6 +57,8 @@ class Elements:
                             ready = np.maximum(ready, free)
                         finish = ready + cycles
                         released.append(int(finish.max()) + latencies.RELEASE)
+                        offset = offsets[which * len(operators) + number]
+                        blocks.append(Block(own.work, ready.tolist(), finish.tolist(), offset, number == 0))
                     self._finish = finish
                     self.state.sets.append(finish)
             _count(own, own.work, empty, full)

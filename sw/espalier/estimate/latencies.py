@@ -30,7 +30,6 @@ WALK = 3  # `go` to the first request's issue
 HANDED_OVER = 1  # issue to the request being accepted
 REQUEST = 3  # issue to the request waiting for its turn
 CREDIT = 1  # a place in the buffer is reported free, to an issue that uses it
-ROWS = 1  # a tile row is reported, to an issue that needs it
 PROGRESS = 2  # a word is in the memory, to an issue that needs it
 
 # A window's turn to come, to the first cycle in which it can leave the buffer.
@@ -48,13 +47,17 @@ LAYER = 3  # end of a layer's operators, to the first operator of the next layer
 FREED = 1  # an accumulator is read for the output stage, to an operator that needs it
 
 # Output stage. An entry is taken, its PE asked, its sums arrive, its beats start.
-TABLE = 4  # `go` to the first entry
-SET_DONE = 6  # end of a set's operators, to an entry that needs it
+TABLE = 5  # `go` to the first entry
+SET_DONE = 7  # end of a set's operators, to an entry that needs it
 ASK = 1  # entry taken, to its accumulator being read
-START = 3  # entry taken, to its first beat; also between two entries
-WORD = 10  # last beat of a word, to the word waiting for the write port
-LAST_WORD = 0  # last word waiting for the write port, to the stage being ready for the next layer
-RESIDUAL = 25  # `go` to the first beat of a word with a residual tile
+START = 2  # accumulator read, to the first beat
+RUN_READ = 3  # a run's first operator, to its reading of an accumulator
+NEXT_BLOCK = 17  # a window's turn, to the first operator of a block that needs it
+COMPLETE = 8  # start of the last beat of a word, to the word being complete, counting the beat
+WORD = 2  # a word is complete, to it waiting for the write port
+TERMS = 257  # steps in which the table of residual terms is filled
+TERM = 5  # cycles more until it is ready
+RESIDUAL = 19  # `go` to the first beat of a word with a residual tile
 
 # A word's turn at the write port, to the cycle in which it counts as written.
 WRITTEN = 6
@@ -68,10 +71,8 @@ POOL_WORD_GAP = 2  # between two words, at least
 POOL_AVERAGE = 7  # last tile of a channel to the byte being put out, besides the levels of the adder tree
 
 # DMA.
-LOAD_FIRST = 40  # EXECUTE of LOAD to its first beat
-BURST_GAP = 0  # cycles without data between bursts that follow each other
-ROW = 18  # last beat of a tile row, to the row being reported
-LOAD_END = 20  # last beat to the LOAD being over
-STORE_FIRST = 30  # EXECUTE of STORE to its first beat
-STORE_WORD = 1  # cycles per stored tile word, at least
-STORE_END = 30  # last beat of a STORE to the next FETCH
+LOAD_FIRST = 37  # EXECUTE of LOAD to its first beat, from a memory that takes 30 cycles
+LOAD_WORD = 2  # last beat of a word, to the word waiting for the write port
+LOAD_END = 18  # last word accepted to EXECUTE of what waits for the LOAD
+STORE_WORD = 2  # cycles per stored tile word, at least
+STORE = 46  # EXECUTE of STORE to the next FETCH, without the words

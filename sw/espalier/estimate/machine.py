@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from espalier.arch.config import HardwareConfig
-from espalier.arch.program import PATTERNS_PER_WORD, Opcode, descriptor_words
+from espalier.arch.program import PATTERNS_PER_WORD, Follows, Opcode, descriptor_words
 from espalier.errors import InternalError
 from espalier.estimate import dma, latencies
 from espalier.estimate.branch import Branch
@@ -30,14 +30,13 @@ class Machine:
 
     def __init__(self, program: list[LayerWork], config: HardwareConfig) -> None:
         self.config, self.program = config, program
-        self.progress = [Progress() for _ in range(config.branches + 1)]
-        self.load: dma.Load | None = None
+        self.progress = [Progress() for _ in range(config.branches + 2)]
         self.walkers = [
-            WindowWalker(config.window_fifo_depth, self.progress, self._row_arrival)
-            for _ in range(config.branches + 1)
+            WindowWalker(config.window_fifo_depth, self.progress) for _ in range(config.branches + 1)
         ]
         self.branches = [Branch(b, config, self.walkers[b]) for b in range(config.branches)]
         self.pool = PoolUnit(config, self.walkers[-1])
+        self.load = dma.Load(config)
         self.jobs: list[Job] = []
         self.branch_jobs: dict[int, list[BranchJob]] = {}
         self.ends: list[tuple[int, Job]] = []
@@ -45,7 +44,9 @@ class Machine:
         clients: list[Branch | PoolUnit] = [*self.branches, self.pool]
         self._clients = clients
         self._windows = WindowTurns(self.walkers)
-        self._words = WordTurns([client.words for client in clients])
+        self._writers: list[Branch | PoolUnit | dma.Load] = [*clients, self.load]
+        self._words = WordTurns([writer.words for writer in self._writers])
+        self._wake = NEVER
         self._updates: deque[tuple[int, int, Word]] = deque()  # words on their way into the memory
 
     def run(self) -> None:
@@ -57,20 +58,42 @@ class Machine:
         """
         windows, words, updates = self._windows, self._words, self._updates
         for condition in self._sequence():
-            windows.find()
-            words.find()
+            self._find()
             while not condition():
                 update = updates[0][0] if updates else NEVER
-                if update <= words.time and update <= windows.time:
-                    if update == NEVER:
-                        raise InternalError("the program stands still: a window or a word waits for ever")
+                event = min(update, words.time, windows.time, self._wake)
+                if event == NEVER:
+                    raise InternalError("the program stands still: a window or a word waits for ever")
+                if event == self._wake:
+                    self._resume_outputs(event)
+                elif event == update:
                     self._update(*updates.popleft())
-                elif words.time <= windows.time:
-                    written = words.time + latencies.WRITTEN
-                    updates.append((written, *words.take()))
-                    words.find()
+                elif event == words.time:
+                    self._write(event)
                 else:
-                    self._read(windows.time)
+                    self._read(event)
+
+    def _write(self, cycle: int) -> None:
+        """Let a writer have its turn, and send its word to the memory."""
+        index, word = self._words.take()
+        self._updates.append((cycle + latencies.WRITTEN, index, word))
+        self._writers[index].turn(cycle)
+        if index < len(self.walkers):
+            self.walkers[index].resume()
+        self._find()
+
+    def _resume_outputs(self, cycle: int) -> None:
+        """Let output stages go on that wait for a cycle to pass."""
+        for branch in self.branches:
+            branch.now(cycle)
+            branch.walker.resume()
+        self._find()
+
+    def _find(self) -> None:
+        """Find the next events."""
+        self._windows.find()
+        self._words.find()
+        self._wake = min(branch.state.wake for branch in self.branches)
 
     def _read(self, cycle: int) -> None:
         """Hand a window to those that have the turn."""
@@ -81,16 +104,15 @@ class Machine:
             self.walkers[index].grant(cycle)
         for walker in self.walkers:
             walker.resume()
-        self._windows.find()
-        self._words.find()
+        self._find()
 
     def _update(self, cycle: int, writer: int, word: Word) -> None:
         """Note that a word is in the memory, and let walkers go on that have waited for it."""
         progress = self.progress[writer]
         progress.complete = word.last
         progress.final, progress.place, progress.channel = word.final, word.place, word.channel
-        if word.last:
-            job = word.job
+        job = word.job
+        if word.last and job.work.opcode != Opcode.LOAD:
             job.ended.append(cycle)
             if job.end is not None:
                 report = cycle + latencies.REPORT
@@ -104,25 +126,24 @@ class Machine:
                 walker.resume()
                 self._windows.find()
 
-    def _row_arrival(self, row: int) -> int:
-        return self.load.rows[row] if self.load is not None else 0
-
     def _sequence(self) -> Iterator[_Condition]:
         """Sequencer, which yields conditions that it waits for; cycle 0 is its first FETCH."""
         time = 0
         for work in self.program:
             time += latencies.FETCH + _program_words(work, self.config)
             if work.opcode not in (Opcode.CONV, Opcode.POOL) or work.fields["barrier"]:
-                yield lambda: len(self.ends) == len(self.jobs)
+                yield lambda: len(self.ends) == len(self.jobs) and self.load.end is not None
                 time = max(time, self._idle())
             if work.opcode == Opcode.LOAD:
-                self.load = dma.Load(work, time, self.config)
+                self.progress[-1].begin(0, True, False)
+                self.load.start(work, time)
                 time += latencies.LOAD_STARTED
             elif work.opcode == Opcode.STORE:
                 time = dma.store_end(work, time)
             elif work.opcode in (Opcode.CONV, Opcode.POOL):
-                if self.load is not None and not work.fields["wait_load"]:
-                    time = max(time, self.load.end)
+                if work.fields["follows"] != Follows.LOAD and not work.fields["during_load"]:
+                    yield lambda: self.load.end is not None
+                    time = max(time, self.load.end or 0)
                 job = self._offer(work, time + latencies.OFFER)
                 yield from self._until_taken(job)
                 time = max(job.offer + latencies.OFFER_HELD, max(job.taken) + latencies.NEXT)
@@ -131,7 +152,7 @@ class Machine:
     def _idle(self) -> int:
         """Cycle in which a descriptor can be executed that waits for everything before."""
         quiet = self.ends[-1][0] + latencies.QUIET if self.ends else 0
-        return max(quiet, self.load.end if self.load is not None else 0)
+        return max(quiet, self.load.end or 0)
 
     def _offer(self, work: LayerWork, cycle: int) -> Job:
         """Hand a layer to all that take it."""
@@ -139,7 +160,7 @@ class Machine:
         job = Job(work, cycle, sum(own is not None for own in work.branches) or 1)
         self.jobs.append(job)
         if work.opcode == Opcode.POOL:
-            self.progress[-1].begin(fields["layer"], bool(fields["ordered"]), False)
+            self.progress[-2].begin(fields["layer"], bool(fields["ordered"]), False)
             self.pool.jobs.append(job)
             self.pool.resume()
             return job
@@ -175,7 +196,7 @@ class Machine:
         conditions = [cycle + latencies.WALKER_PAST for cycle in job.walkers_taken]
         conditions += job.outputs_wait + [own.reported for own in before]
         job.outputs_take = max(conditions) + latencies.OUTPUTS_TAKE
-        for progress, own in zip(self.progress[:-1], job.work.branches, strict=True):
+        for progress, own in zip(self.progress, job.work.branches, strict=False):
             progress.begin(fields["layer"], bool(fields["ordered"]), own is None)
         for branch in self.branches:
             branch.resume()

@@ -1,70 +1,49 @@
-"""The output stage of a branch: entry by entry, all of a set at once."""
+"""The output stage of a branch: entry by entry of its table."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import pairwise
-
-import numpy as np
+from dataclasses import replace
 
 from espalier.estimate import latencies
-from espalier.estimate.branch_state import BranchJob, BranchState
-from espalier.estimate.jobs import Word
-from espalier.estimate.work import BranchWork, IntArray
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """Entries of one pass. offset: int64[entries], cycles after the first at the earliest.
-
-    by_pe: their numbers sorted by PE, of_pe: range in it of every PE. last: numbers of those that complete a
-    word, and the words' channels.
-    """
-
-    pe: IntArray
-    offset: IntArray
-    by_pe: IntArray
-    of_pe: list[tuple[int, int]]
-    last: IntArray
-    channels: list[int]
-
-    @classmethod
-    def of(cls, work: BranchWork, entries: slice, step: int, pes: int) -> _Plan:
-        pe = work.pe[entries]
-        last = np.flatnonzero(work.last[entries])
-        bounds = np.concatenate(([0], np.cumsum(np.bincount(pe, minlength=pes)))).tolist()
-        return cls(
-            pe,
-            np.arange(len(pe)) * step,
-            np.argsort(pe, kind="stable"),
-            list(pairwise(bounds)),
-            last,
-            work.channel[entries][last].tolist(),
-        )
+from espalier.estimate.branch_state import NEVER, BranchState
+from espalier.estimate.jobs import Job, Word
+from espalier.estimate.work import BranchWork
 
 
 class OutputStage:
-    """Goes on as far as sets are finished and the layer has been taken."""
+    """Goes on as far as sets are finished, the layer has been taken, and it is known what the PEs do.
+
+    Everything behind the start of an entry's beats stands still while neither a word that is complete
+    nor the one before it can move on. Local times do not count these cycles.
+    """
 
     def __init__(self, state: BranchState, beats: int) -> None:
         self.state = state
         self._beats = beats
-        self._step = max(beats, latencies.START)  # cycles from entry to entry
-        self._entry_free = 0  # from when on the next entry can be taken
-        self._beats_free = 0  # from when on its beats can start
-        self._residual = 0  # from when on residual tiles are there
+        self._start = 0  # of the latest entry's beats
+        self._ready = 0  # from when on beats can start, residual tiles are there
+        self._residual = 0
+        self._block = [0] * state.pes  # per PE, the block that it was at for the latest entry
+        self._lost = 0  # cycles in which everything stood still
+        self._words: deque[tuple[int, Word]] = (
+            deque()
+        )  # that are not settled, and when, local, they are complete
+        self._settled = 0  # words for which it is known when they moved on
+        self._moved = 0  # when the latest of them did
 
     def steps(self) -> Iterator[None]:
         """Yield whenever something is missing."""
         state = self.state
-        index, which, free = 0, 0, 0
+        index, which, free, filled = 0, 0, 0, 0
         while True:
             while len(state.jobs) <= index:
                 yield
             own = state.jobs[index]
             job = own.job
             index += 1
+            filled = _fill(job, filled)
             job.outputs_wait.append(max(job.offer + latencies.PENDING, free))
             while job.outputs_take is None:
                 yield
@@ -73,38 +52,106 @@ class OutputStage:
             if own.work is None:
                 continue
             go = job.outputs_take + latencies.GO
-            self._entry_free, self._residual = go + latencies.TABLE, 0
-            if job.work.fields["residual"]:
-                self._residual = go + latencies.RESIDUAL
-            plans = [_Plan.of(own.work, entries, self._step, state.pes) for entries in own.work.passes]
+            self._start = max(self._start, go + latencies.TABLE - self._beats)
+            self._ready = filled
+            self._residual = go + latencies.RESIDUAL if job.work.fields["residual"] else 0
+            entry_free = go + latencies.TABLE
+            passes = [_entries(own.work, entries) for entries in own.work.passes]
             for tile in range(len(own.work.tile_y)):
-                for plan in plans:
+                for entries in passes:
                     while len(state.sets) <= which:
                         yield
-                    self._set(own, own.work, plan, state.sets[which], tile)
+                    done = state.sets[which].tolist()
                     which += 1
-            state.words[-1] = replace(state.words[-1], last=True)
-            free = state.words[-1].ready + latencies.LAST_WORD
+                    place = int(own.work.tile_y[tile]), int(own.work.tile_x[tile])
+                    final = tile == len(own.work.tile_y) - 1
+                    for number, (pe, channel, last) in enumerate(entries):
+                        end = final and entries is passes[-1] and number == len(entries) - 1
+                        read = max(self._start, entry_free, done[pe] + latencies.SET_DONE) + latencies.ASK
+                        while (busy := self._busy(pe, read - latencies.RUN_READ)) is not False:
+                            if busy is None:
+                                state.wake = read - latencies.RUN_READ - latencies.NEXT_BLOCK + 1
+                                yield
+                                state.wake = NEVER
+                            else:
+                                read += 1
+                        state.freed[pe].append(read + latencies.FREED)
+                        while not self._begin(read + latencies.START, last):
+                            yield
+                        if last:
+                            self._words.append(
+                                (
+                                    self._start - self._lost + self._beats + latencies.COMPLETE,
+                                    Word(0, job, place, channel, final, end),
+                                )
+                            )
+                            self.settle()
+            self.settle()
+            while self._words or len(state.turns) < self._settled - 1:
+                yield
+                self.settle()
+            free = self._accepted() + 1
 
-    def _set(self, own: BranchJob, work: BranchWork, plan: _Plan, done: IntArray, tile: int) -> None:
-        """Drain a set; done: int64[PEs], end of its operators."""
-        finished = done[plan.pe] + latencies.SET_DONE
-        starts = np.maximum(finished, self._entry_free) + latencies.START
-        starts[0] = max(int(starts[0]), self._beats_free)
-        whole = plan.last[:1]
-        starts[whole] = np.maximum(starts[whole], self._residual)
-        starts = np.maximum.accumulate(starts - plan.offset) + plan.offset
-        # An entry is taken as soon as the one before has begun to go out.
-        taken = np.maximum(finished, np.append(self._entry_free, starts[:-1]))
-        times = (taken[plan.by_pe] + latencies.ASK + latencies.FREED).tolist()
-        for freed, (first, stop) in zip(self.state.freed, plan.of_pe, strict=True):
-            freed.extend(times[first:stop])
-        self._entry_free = int(starts[-1])
-        self._beats_free = self._entry_free + self._step
-        ready = (starts[plan.last] + (self._beats + latencies.WORD)).tolist()
-        place = int(work.tile_y[tile]), int(work.tile_x[tile])
-        final = tile == len(work.tile_y) - 1
-        self.state.words += [
-            Word(cycle, own.job, place, channel, final, False)
-            for cycle, channel in zip(ready, plan.channels, strict=True)
-        ]
+    def _begin(self, start: int, last: bool) -> bool:
+        """Start the next entry's beats; False if it is not known yet for how long everything stood still."""
+        if last:
+            start = max(start, self._residual)
+        local = self._start - self._lost + self._beats
+        self.settle()
+        if self._words and self._words[0][0] <= local:
+            return False
+        self._start = max(local + self._lost, start, self._ready)
+        return True
+
+    def settle(self) -> None:
+        """Find out when words are complete and move on, as far as the turns of earlier words are known."""
+        turns = self.state.turns
+        while self._words:
+            complete, word = self._words[0]
+            complete += self._lost
+            if len(self.state.words) == self._settled:
+                self.state.words.append(replace(word, ready=complete + latencies.WORD))
+            if self._settled and len(turns) < self._settled - 1:
+                return
+            before = self._accepted() if self._settled else complete - 1
+            self._lost += max(0, before + 1 - complete)
+            self._moved = max(complete, before) + 1
+            self._settled += 1
+            self._words.popleft()
+
+    def _accepted(self) -> int:
+        """Cycle in which the write port accepts the latest settled word."""
+        turns, word = self.state.turns, self._settled - 1
+        return max(self._moved, turns[word - 1]) if word else self._moved
+
+    def _busy(self, pe: int, cycle: int) -> bool | None:
+        """Whether a PE begins a run in a cycle and needs the accumulators itself; None: not known yet.
+
+        Runs of a set's first block begin from zero, and a single filter's sum never leaves its lanes.
+        """
+        blocks, at = self.state.blocks, self._block[pe]
+        while at < len(blocks) and blocks[at].end[pe] <= cycle:
+            at += 1
+        self._block[pe] = at
+        if at == len(blocks):
+            # Another block cannot come before its windows do.
+            return None if cycle >= self.state.now + latencies.NEXT_BLOCK else False
+        block = blocks[at]
+        place = cycle - block.start[pe]
+        if place < 0 or block.first or block.work.filters[pe] == 1:
+            return False
+        return bool(block.work.run_starts[pe][block.offset[pe] + place])
+
+
+def _fill(job: Job, before: int) -> int:
+    """Cycle in which the table of residual terms is ready; `before`: that of the layer before."""
+    terms = latencies.TERMS if job.work.fields["residual"] else 1
+    return max(job.offer + latencies.PENDING, before) + terms + latencies.TERM
+
+
+_Entry = tuple[int, int, bool]  # PE, channel, whether it completes a word
+
+
+def _entries(work: BranchWork, entries: slice) -> list[_Entry]:
+    columns = work.pe[entries], work.channel[entries], work.last[entries]
+    return list(zip(*(column.tolist() for column in columns), strict=True))

@@ -13,6 +13,7 @@ from espalier.estimate.jobs import Job, Walk, WindowPlan, Word
 from espalier.estimate.walker import WindowWalker
 from espalier.estimate.work import tile_walk
 
+_AVERAGE_STEPS = 2  # in which the rows of a tile are added up
 _SUM_FAN_IN = 4  # of a level of the adder tree of averages
 
 
@@ -27,6 +28,7 @@ class PoolUnit:
         self.jobs: list[Job] = []
         self.arrivals: list[int] = []
         self.words: list[Word] = []
+        self.turns: list[int] = []
         self._window = 0
         self._steps = self._work()
 
@@ -35,8 +37,13 @@ class PoolUnit:
         self.arrivals.append(cycle)
         self.resume()
 
+    def turn(self, cycle: int) -> None:
+        """Note that a word had its turn at the write port."""
+        self.turns.append(cycle)
+        self.resume()
+
     def resume(self) -> None:
-        """Go on as far as windows are there."""
+        """Go on as far as windows are there and words have moved on."""
         next(self._steps)
 
     def _work(self) -> Iterator[None]:
@@ -64,7 +71,10 @@ class PoolUnit:
                 final = which == len(tiles) - 1
                 last = final and channel == channels - 1
                 self.words.append(Word(cycle, job, tiles[which], channel, final, last))
-            free = self.words[-1].ready
+            # The last word is accepted when the one before had its turn.
+            while len(self.turns) < len(self.words) - 1:
+                yield
+            free = max(self.words[-1].ready, self.turns[-1] + 1 if len(self.words) > 1 else 0)
 
     def _maxima(self, job: Job) -> Iterator[int | None]:
         """Cycle of every word, None while a window is missing."""
@@ -85,24 +95,41 @@ class PoolUnit:
                     self._window += 1
                     leaves.append(row)
                 moved = max(row + latencies.POOL_GROUP, taken)
-                column = max(column + 1, moved + latencies.POOL_COLUMN) + columns - 1
+                column = max(column + 1, moved + latencies.POOL_COLUMN)
+                if columns > 1:
+                    # The word before must be out when the second column comes.
+                    column = max(column + 1, out) + columns - 2
                 taken = column
-            out = max(column + latencies.POOL_TILE, out + latencies.POOL_WORD_GAP)
+            while (room := self._room(out)) is None:
+                yield None
+            out = max(column + latencies.POOL_TILE, room)
             yield out + latencies.POOL_WORD
+
+    def _room(self, out: int) -> int | None:
+        """Cycle from which the next word can be put out, after one at `out`; None if not known yet."""
+        count = len(self.words)
+        if count < 2:
+            return out + latencies.POOL_WORD_GAP if count else 0
+        if len(self.turns) < count - 1:
+            return None
+        return max(out + latencies.POOL_WORD_GAP, self.turns[count - 2] + 1)
 
     def _averages(self, job: Job) -> Iterator[int | None]:
         tiles = len(job.work.patterns)
-        levels = int(np.ceil(np.log(self.config.lanes_per_pe) / np.log(_SUM_FAN_IN) - 1e-9))
+        pixels = -(-self.config.tile_size // _AVERAGE_STEPS) * self.config.tile_size
+        levels = int(np.ceil(np.log(pixels) / np.log(_SUM_FAN_IN) - 1e-9))
         arrivals, leaves = self.arrivals, self.walker.leaves
         row = out = 0
         while True:
             for _ in range(tiles):
                 while len(arrivals) <= self._window:
                     yield None
-                row = max(row + 1, arrivals[self._window])
+                row = max(row + 1, arrivals[self._window]) + _AVERAGE_STEPS - 1
                 self._window += 1
                 leaves.append(row)
-            out = max(row + levels + latencies.POOL_AVERAGE, out + latencies.POOL_WORD_GAP)
+            while (room := self._room(out)) is None:
+                yield None
+            out = max(row + levels + latencies.POOL_AVERAGE, room)
             yield out + latencies.POOL_WORD
 
 

@@ -1,16 +1,24 @@
-"""Who has the next turn at the feature memory: one window and one word a cycle, round robin."""
+"""Who has the next turn at the feature memory: one window and one word a cycle."""
 
 from __future__ import annotations
 
+from espalier.estimate.branch_state import NEVER
 from espalier.estimate.jobs import Word
 from espalier.estimate.walker import WindowWalker
 
-NEVER = 1 << 60
 
+class Order:
+    """Who goes first: the one whose last turn is the longest ago, at first the lowest number."""
 
-def next_turn(waiting: list[int], last: int) -> int:
-    """Round robin: the first that waits after the one that was last."""
-    return next((index for index in waiting if index > last), waiting[0])
+    def __init__(self, count: int) -> None:
+        self._order = list(range(count))
+
+    def choose(self, waiting: list[int]) -> int:
+        """Give the turn to one of those that wait."""
+        chosen = waiting[0] if len(waiting) == 1 else next(who for who in self._order if who in waiting)
+        self._order.remove(chosen)
+        self._order.append(chosen)
+        return chosen
 
 
 class WindowTurns:
@@ -23,7 +31,8 @@ class WindowTurns:
         self.walkers = walkers
         self.time = NEVER
         self._ready: list[tuple[int, int]] = []
-        self._last, self._turn = -1, -1
+        self._last = -1
+        self._order = Order(len(walkers))
 
     def find(self) -> None:
         """Find out whose requests wait, and from when on."""
@@ -50,9 +59,8 @@ class WindowTurns:
     def take(self) -> list[int]:
         """Give the turn; returns the numbers of those that get the window."""
         waiting = [index for cycle, index in self._ready if cycle <= self.time]
-        self._turn = next_turn(waiting, self._turn)
         self._last = self.time
-        mask = self.walkers[self._turn].mask
+        mask = self.walkers[self._order.choose(waiting)].mask
         return [index for index in range(len(self.walkers)) if mask >> index & 1]
 
 
@@ -67,7 +75,8 @@ class WordTurns:
         self.time = NEVER
         self._count = [0] * len(words)
         self._heads = [NEVER] * len(words)
-        self._last, self._turn = -1, -1
+        self._last = -1
+        self._order = Order(len(words))
 
     def find(self) -> None:
         """Look for words of writers that had none."""
@@ -79,10 +88,9 @@ class WordTurns:
 
     def take(self) -> tuple[int, Word]:
         """Give the turn; returns the number of the writer and its word."""
-        waiting = [index for index, head in enumerate(self._heads) if head <= self.time]
-        self._turn = next_turn(waiting, self._turn)
-        word = self.words[self._turn][self._count[self._turn]]
-        self._count[self._turn] += 1
-        self._heads[self._turn] = NEVER
+        chosen = self._order.choose([index for index, head in enumerate(self._heads) if head <= self.time])
+        word = self.words[chosen][self._count[chosen]]
+        self._count[chosen] += 1
+        self._heads[chosen] = NEVER
         self._last = self.time
-        return self._turn, word
+        return chosen, word

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from espalier.arch.program import Follows
 from espalier.estimate import latencies
@@ -19,9 +19,9 @@ class WindowWalker:
     requester appends to it, and to `walks` the sequencer.
     """
 
-    def __init__(self, depth: int, progress: list[Progress], row_arrival: Callable[[int], int]) -> None:
-        """`row_arrival`: cycle at which a tile row of the input counts as arrived."""
-        self.depth, self.progress, self.row_arrival = depth, progress, row_arrival
+    def __init__(self, depth: int, progress: list[Progress]) -> None:
+        """`progress`: of the branches, the pool unit and LOAD."""
+        self.depth, self.progress = depth, progress
         self.walks: list[Walk] = []
         self.leaves: list[int] = []
         self.head: int | None = None
@@ -66,7 +66,7 @@ class WindowWalker:
         fields = walk.job.work.fields
         self.mask = walk.group_mask
         writers = _writers(fields["follows"], self.progress)
-        layer, wait_load = fields["follows_layer"], fields["wait_load"]
+        layer = fields["follows_layer"]
         leaves, depth = self.leaves, self.depth
         issue = -1
         for places in self._tiles(walk):
@@ -77,8 +77,6 @@ class WindowWalker:
                         yield issue
                     if self.asked >= depth:
                         issue_from = max(issue_from, leaves[self.asked - depth] + latencies.CREDIT)
-                    if wait_load:
-                        issue_from = max(issue_from, self.row_arrival(need[0]) + latencies.ROWS)
                     if any(w.layer == layer and not w.complete for w in writers):
                         issue_from = max(issue_from, centre + 1)
                         if not all(w.passed(layer, need, channel) for w in writers):
@@ -113,6 +111,9 @@ class WindowWalker:
 
 
 def _writers(follows: int, progress: list[Progress]) -> list[Progress]:
-    if follows == Follows.NOTHING:
-        return []
-    return progress[-1:] if follows == Follows.POOL else progress[:-1]
+    writers = {
+        Follows.BRANCHES: progress[:-2],
+        Follows.POOL: progress[-2:-1],
+        Follows.LOAD: progress[-1:],
+    }
+    return writers.get(Follows(follows), [])

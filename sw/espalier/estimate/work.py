@@ -41,6 +41,7 @@ class BranchWork:
 
     tile_y, tile_x: int64[tiles] in order. operators: int64[passes, blocks, PEs], cycles of every block
     with its nulls; nulls: int64[PEs] of them per tile. filters: int64[PEs], accumulators of a set.
+    run_starts: of every PE, a byte for every operator of the loop, 1 if it is the first of a run.
     pe, channel: int64[entries] and last: bool[entries] of the table; passes: slice of every pass in it.
     """
 
@@ -50,6 +51,7 @@ class BranchWork:
     operators: IntArray
     nulls: IntArray
     filters: IntArray
+    run_starts: list[bytes]
     pe: IntArray
     channel: IntArray
     last: npt.NDArray[np.bool_]
@@ -165,18 +167,19 @@ class _Stream:
         self.null = (code & ((1 << OPERATOR_FIELDS[0].bits) - 1)) == 0
         self.position = 0
 
-    def layer(self) -> tuple[dict[str, int], IntArray, int]:
-        """Header, int64 lengths of all runs, and null operators of the next layer's loop."""
+    def layer(self) -> tuple[dict[str, int], IntArray, int, bytes]:
+        """Header, int64 lengths of all runs, null operators and run starts of the next layer's loop."""
         head = unpack(HEADER_FIELDS, int.from_bytes(self.words[self.position].tobytes(), "little"))
         start = (self.position + 1) * OPERATORS_PER_WORD
         stop = start + head["loop_words"] * OPERATORS_PER_WORD
         self.position = stop // OPERATORS_PER_WORD
-        ends = np.flatnonzero(self.run_end[start:stop])
+        own = self.run_end[start:stop]
+        ends = np.flatnonzero(own)
         # Runs that are left out have no operators.
         number = np.cumsum(1 + self.skip[start:stop][ends])
         lengths = np.zeros(number[-1] if len(number) else 0, np.int64)
         lengths[number - 1 - self.skip[start:stop][ends]] = np.diff(ends, prepend=-1)
-        return head, lengths, int(self.null[start:stop].sum())
+        return head, lengths, int(self.null[start:stop].sum()), np.roll(own, 1).tobytes()
 
 
 def _branch_work(
@@ -187,7 +190,7 @@ def _branch_work(
         return None
     passes, blocks = fields["passes"], fields["blocks"]
     operators = np.zeros((passes, blocks, len(loops)), np.int64)
-    for pe, (head, lengths, _) in enumerate(loops):
+    for pe, (head, lengths, _, _) in enumerate(loops):
         shape = (passes, blocks, head["filters"])
         if len(lengths) != passes * blocks * head["filters"]:
             raise InternalError(f"stream of PE {pe} has {len(lengths)} runs, not {shape}")
@@ -201,8 +204,9 @@ def _branch_work(
         tile_y,
         tile_x,
         operators,
-        np.array([nulls for _, _, nulls in loops], np.int64),
-        np.array([head["filters"] for head, _, _ in loops], np.int64),
+        np.array([nulls for _, _, nulls, _ in loops], np.int64),
+        np.array([head["filters"] for head, _, _, _ in loops], np.int64),
+        [starts for _, _, _, starts in loops],
         columns["pe"],
         columns["out_channel"],
         columns["last"].astype(np.bool_),
