@@ -10,7 +10,7 @@ from __future__ import annotations
 from espalier.arch.config import HardwareConfig
 from espalier.backend.emit import emit
 from espalier.backend.image import ProgramImage
-from espalier.backend.lower import Progress, check_supported, lower_graph, predict_exactly
+from espalier.backend.lower import Progress, check_supported, lower_graph
 from espalier.backend.memory import place_tensors
 from espalier.backend.options import CompileOptions
 from espalier.backend.select import select_mappings
@@ -53,6 +53,5 @@ def compile_graph(
     lowered = lower_integer_graph(graph, config)
     layers = lower_graph(lowered, config, options, progress)
     select_mappings(layers, config)
-    predict_exactly(lowered, layers, config)
     placements = place_tensors(lowered, config, options.overlap)
     return emit(lowered, layers, placements, config, options)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from espalier.backend.digits import Parts
-from espalier.backend.plan import Deal, IntArray
+from espalier.backend.plan import CountArray, Deal, IntArray
 
 
 @dataclass(frozen=True)
@@ -49,21 +49,35 @@ def deal_in_order(parts: Parts, shape: Shape) -> Deal | None:
     return as_deal(parts, place[parts.filter_of], shape)
 
 
-def deal_by_load(parts: Parts, cost: IntArray, shape: Shape) -> Deal | None:
-    """Deal filters by the operators of their parts, `cost` int64[P]; None if they do not fit.
+def deal_by_load(parts: Parts, cost: IntArray | CountArray, shape: Shape) -> Deal | None:
+    """Deal filters by the operators of their parts; None if they do not fit.
+
+    cost: integers [P], or [P, stretches of words].
 
     The filter with the most operators goes first, each time to the bin and then, part by part, to the PE
     with the least load. Parts of a filter stay in one bin, because the output stage adds them in a row.
+    Loads are compared from the first stretch of words on, so that PEs stay together all along.
     """
-    order = filter_order(parts, cost)
-    bins = deal_to_bins(parts, cost, order, shape)
+    cost = cost.reshape(parts.count, -1)
+    total = cost.sum(axis=1, dtype=np.int64)
+    order = filter_order(parts, total)
+    bins = deal_to_bins(parts, total, order, shape)
     if bins is None:
         return None
     place = np.zeros(parts.count, np.int64)
-    loads = [[(0, 0, pe) for pe in range(shape.pes_of(index))] for index in range(shape.bins)]
-    for part in parts_in_order(parts, order):
-        index = int(bins[part])
-        pe = take_least_loaded(loads[index], int(cost[part]), shape.accumulators)
+    until = np.cumsum(cost, axis=1, dtype=np.float64)
+    loads = np.zeros((shape.bins, shape.width, cost.shape[1]))
+    room = np.full((shape.bins, shape.width), shape.accumulators)
+    pes = np.array([shape.pes_of(index) for index in range(shape.bins)])
+    room[np.arange(shape.width) >= pes[:, None]] = 0
+    full = np.where(room > 0, 0.0, np.inf)
+    for part in parts_in_order(parts, order).tolist():
+        index, own = int(bins[part]), until[part]
+        pe = int((loads[index] @ own + full[index]).argmin())
+        loads[index, pe] += own
+        room[index, pe] -= 1
+        if not room[index, pe]:
+            full[index, pe] = np.inf
         place[part] = index * shape.width + pe
     return as_deal(parts, place, shape)
 
@@ -78,24 +92,38 @@ def parts_in_order(parts: Parts, order: IntArray) -> IntArray:
     return np.concatenate([np.arange(parts.first_part[f], parts.first_part[f + 1]) for f in order])
 
 
+def fits(parts: Parts, shape: Shape) -> bool:
+    """Whether all filters find accumulators."""
+    in_order = np.arange(len(parts.first_part) - 1)
+    return deal_to_bins(parts, np.ones(parts.count, np.int64), in_order, shape) is not None
+
+
 def deal_to_bins(parts: Parts, cost: IntArray, order: IntArray, shape: Shape) -> IntArray | None:
-    """Find the bin of every part, balanced by load per PE: int64[P]; None if a filter finds no room."""
+    """Find the bin of every part, balanced by load per PE: int64[P]; None if a filter finds no room.
+
+    Passes take filters in their own order, the first the first ones, so that a layer that follows can begin.
+    """
     result = np.zeros(parts.count, np.int64)
+    passes = parts.first_part[:-1] * shape.passes // parts.count  # of every filter
     room = [shape.pes_of(index) * shape.accumulators for index in range(shape.bins)]
-    totals = [(0.0, index) for index in range(shape.bins)]
-    for filter_index in order:
-        members = slice(int(parts.first_part[filter_index]), int(parts.first_part[filter_index + 1]))
-        count = members.stop - members.start
+    heaps = [
+        [(0.0, branch * shape.passes + which) for branch in range(len(shape.pes))]
+        for which in range(shape.passes)
+    ]
+    of_filter = np.add.reduceat(cost, parts.first_part[:-1]).tolist()
+    first = parts.first_part.tolist()
+    for filter_index in order.tolist():
+        totals = heaps[passes[filter_index]]
+        count = first[filter_index + 1] - first[filter_index]
         rejected = []
         while totals and room[totals[0][1]] < count:
             rejected.append(heapq.heappop(totals))
         if not totals:
             return None
         load, index = heapq.heappop(totals)
-        result[members] = index
+        result[first[filter_index] : first[filter_index + 1]] = index
         room[index] -= count
-        more = int(cost[members].sum()) / shape.pes_of(index)
-        for entry in [*rejected, (load + more, index)]:
+        for entry in [*rejected, (load + of_filter[filter_index] / shape.pes_of(index), index)]:
             heapq.heappush(totals, entry)
     return result
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -11,11 +10,11 @@ from espalier.arch.config import HardwareConfig
 from espalier.arch.program import TABLE_FIELDS
 from espalier.backend.digits import build_parts
 from espalier.backend.geometry import global_geometry, kernel_geometry, pool_geometry
-from espalier.backend.mapping import busiest_groups, conv_candidates, conv_load, tile_grid
+from espalier.backend.mapping import conv_candidates, tile_grid
 from espalier.backend.options import CompileOptions
 from espalier.backend.plan import Layer
 from espalier.errors import CapacityError, UnsupportedModelError
-from espalier.estimate.cycles import FloatArray, conv_cycles, load_cycles, pool_cycles
+from espalier.estimate.cycles import FloatArray, load_cycles, pool_cycles
 from espalier.ir.graph import Conv, IntegerGraph, Node, Pool, Tensor
 
 Progress = Callable[[str, int, int], None]
@@ -40,20 +39,6 @@ def lower_graph(
             layer.pool_cycles = _pool_cycles(graph, layer, config)
         layers.append(layer)
     return layers
-
-
-def predict_exactly(graph: IntegerGraph, layers: list[Layer], config: HardwareConfig) -> None:
-    """Refine the predictions of the chosen mappings: all tiles, and the first layer during the load."""
-    for layer in layers:
-        rows = loaded_rows(graph, layer, config) if waits_for_load(graph, layer.index) else None
-        if layer.mapping is not None:
-            tiles_x = tile_grid(graph.tensors[layer.node.output], config.tile_size)[1]
-            loads = [conv_load(layer, layer.mapping, g, tiles_x) for g in busiest_groups(layer.mapping)]
-            cycles = max(conv_cycles(load, config, rows, exact=True) for load in loads)
-            layer.mapping = dataclasses.replace(layer.mapping, cycles=cycles)
-        elif rows is not None:
-            left = layer.pool_cycles * (1 - np.arange(len(rows)) / len(rows))  # from each tile row to the end
-            layer.pool_cycles = int((rows + left).max())
 
 
 def waits_for_load(graph: IntegerGraph, index: int) -> bool:

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.feature_layout import tile_counts
 from espalier.arch.program import COMMON_FIELDS
-from espalier.backend.deal import Shape, deal_by_load, deal_in_order, deal_to_bins, drain_order
+from espalier.backend.deal import Shape, deal_by_load, deal_in_order, fits
 from espalier.backend.digits import Parts
-from espalier.backend.plan import Deal, Group, Layer, Mapping, Plan
+from espalier.backend.plan import CountArray, Deal, Group, Layer, Mapping, Plan
 from espalier.backend.runs import run_lengths
 from espalier.backend.share import share_parts
 from espalier.backend.spread import Grouping, groupings, spread_tiles
 from espalier.backend.streams import block_sizes
 from espalier.errors import CapacityError
 from espalier.estimate.cycles import ConvLoad, conv_cycles
-from espalier.ir.graph import Conv, Tensor
+from espalier.ir.graph import Tensor
 
 BLOCK_WORDS = (16, 8)
 _CUTS = (0, 1, 2, 3, 4)  # parts per PE that are cut to be shared; 0: only filters of two parts are shared
+_STRETCHES = 12  # of the words of a pass, in each of which PEs get the same load if possible
 _MAX_PASSES = next(field.high for field in COMMON_FIELDS if field.name == "passes")
 _MAX_BLOCKS = next(field.high for field in COMMON_FIELDS if field.name == "blocks")
 
@@ -41,45 +42,27 @@ def conv_candidates(layer: Layer, output: Tensor, config: HardwareConfig, balanc
         CapacityError: a filter needs more accumulators than a branch has, or the layer too many blocks.
 
     """
-    parts = layer.parts
-    assert parts is not None, "convolutions have parts"
+    assert layer.parts is not None, "convolutions have parts"
     tiles = tile_grid(output, config.tile_size)
-    found: list[Mapping] = []
-    for block_words in BLOCK_WORDS:
-        if config.ring_words // block_words < 2 or -(-parts.words // block_words) > _MAX_BLOCKS:
-            continue
-        for grouping in groupings(config, tiles[0] * tiles[1], output.channels):
-            found += _plain_mappings(layer, parts, grouping, block_words, tiles, config, balance)
+    search = _Search(layer, layer.parts, tiles[0] * tiles[1], config)
+    found = search.balanced() if balance else search.in_order()
     if not found:
-        _explain(layer, parts, config)
-    kept = _worth_considering(found)
-    if not balance:
-        return kept
-    # Sharing pays most for the fastest of every grouping and block size.
-    best = {(_grouping(base), base.block_words): base for base in reversed(kept)}
-    shared = [mapping for base in best.values() for mapping in _shared(parts, base, tiles, config)]
-    return _worth_considering(kept + [_predict(layer, mapping, tiles, config) for mapping in shared])
+        _explain(layer, layer.parts, config)
+    return _worth_considering(found) if balance else found
 
 
-def conv_load(layer: Layer, mapping: Mapping, group: Group, tiles_x: int) -> ConvLoad:
+def conv_load(layer: Layer, mapping: Mapping, group: Group) -> ConvLoad:
     """Describe the work of one tile group to the cycle model."""
-    plan, node = group.plan, layer.node
-    assert isinstance(node, Conv), "convolutions only"
+    plan = group.plan
     operators = plan.lengths.sum(axis=4, dtype=np.int64)
-    drains = [
-        [drain_order(plan.deal, plan.parts, branch, which)[0] for branch in range(len(plan.pes))]
-        for which in range(plan.passes)
-    ]
     channels = plan.parts.words // len(layer.geometry.patterns)
     return ConvLoad(
         operators=operators.transpose(2, 3, 0, 1),
         words=mapping.words,
         filters=plan.deal.filters,
-        drains=drains,
         windows=channels * layer.geometry.fetches * plan.passes,
-        residuals=len(node.weights) if node.residual is not None else 0,
         sharing=group.period / group.run,
-        tile_rows=group.places() // tiles_x,
+        tiles=group.tiles,
         block_words=mapping.block_words,
     )
 
@@ -98,55 +81,130 @@ def _grouping(mapping: Mapping) -> Grouping:
     return tuple(group.branches for group in mapping.groups)
 
 
-def _predict(layer: Layer, mapping: Mapping, tiles: tuple[int, int], config: HardwareConfig) -> Mapping:
-    cycles = [
-        conv_cycles(conv_load(layer, mapping, group, tiles[1]), config) for group in busiest_groups(mapping)
-    ]
-    return dataclasses.replace(mapping, cycles=max(cycles))
+class _Search:
+    """Search of the mappings of one layer to `tiles` tiles."""
 
+    def __init__(self, layer: Layer, parts: Parts, tiles: int, config: HardwareConfig) -> None:
+        self.layer, self.parts, self.tiles, self.config = layer, parts, tiles, config
+        self.groupings = groupings(config, tiles, len(parts.first_part) - 1)
+        self.block_words = [
+            words
+            for words in BLOCK_WORDS
+            if config.ring_words // words >= 2 and -(-parts.words // words) <= _MAX_BLOCKS
+        ]
+        self.counts = {words: parts.block_counts(words) for words in self.block_words}
 
-def _plain_mappings(
-    layer: Layer,
-    parts: Parts,
-    grouping: Grouping,
-    block_words: int,
-    tiles: tuple[int, int],
-    config: HardwareConfig,
-    balance: bool,
-) -> Iterator[Mapping]:
-    """Yield mappings of a grouping with different numbers of passes, no filters shared."""
-    kinds = {tuple(config.branch_pes(branch) for branch in group) for group in grouping}
-    for passes in _pass_counts(parts, kinds, config):
+    def balanced(self) -> list[Mapping]:
+        """Deal filters by load; then share filters in the best of every grouping."""
+        plain = self.predict(list(self._plain()))
+        best: dict[tuple[Grouping, int], Mapping] = {}
+        for mapping in sorted(plain, key=lambda m: m.cycles):
+            best.setdefault((_grouping(mapping), mapping.block_words), mapping)
+        shared = [mapping for base in best.values() for mapping in self._shared(base)]
+        return plain + self.predict(shared)
 
-        def make(pes: Pes, passes: int = passes) -> Plan | None:
-            deal = _plain_deal(parts, block_words, Shape(pes, passes, config.accumulators), balance)
-            return _plan(pes, parts, deal, block_words) if deal is not None else None
+    def _plain(self) -> Iterator[Mapping]:
+        if not self.block_words:
+            return
+        cost = self.parts.block_counts(max(1, -(-self.parts.words // _STRETCHES)))
+        for grouping in self.groupings:
+            kinds = {self._pes(branches) for branches in grouping}
+            for passes in self._pass_counts(kinds):
+                deals = {}
+                for pes in kinds:
+                    deal = deal_by_load(self.parts, cost, Shape(pes, passes, self.config.accumulators))
+                    if deal is not None:
+                        deals[pes] = deal
+                if len(deals) < len(kinds):
+                    continue
+                for block_words in self.block_words:
+                    counts = self.counts[block_words]
+                    plans = {pes: _plan(pes, self.parts, deal, counts) for pes, deal in deals.items()}
+                    yield from self._mapping(grouping, plans, block_words)
 
-        mapping = _mapping(grouping, make, block_words, tiles, config)
-        if mapping is not None:
-            yield _predict(layer, mapping, tiles, config)
+    def _shared(self, base: Mapping) -> Iterator[Mapping]:
+        """Variants of a mapping in which PEs share filters."""
+        counts = self.counts[base.block_words]
+        for cuts in _CUTS:
+            plans, changed = {}, False
+            for plan in base.plans:
+                shape = Shape(plan.pes, base.passes, self.config.accumulators)
+                shared = share_parts(self.parts, counts, base.block_words, shape, cuts)
+                changed |= shared is not None
+                own = (
+                    plan
+                    if shared is None
+                    else _plan(plan.pes, *shared, shared[0].block_counts(base.block_words))
+                )
+                plans[plan.pes] = own
+            if changed:
+                yield from self._mapping(_grouping(base), plans, base.block_words)
 
+    def in_order(self) -> list[Mapping]:
+        """Deal filters in their own order, split by a fixed rule; the others are for want of memory only.
 
-def _mapping(
-    grouping: Grouping,
-    make: Callable[[Pes], Plan | None],
-    block_words: int,
-    tiles: tuple[int, int],
-    config: HardwareConfig,
-) -> Mapping | None:
-    """Map with a plan for every kind of group; None if there is no plan, or no tile for a group."""
-    plans: dict[Pes, Plan] = {}
-    for group in grouping:
-        pes = tuple(config.branch_pes(branch) for branch in group)
-        plan = plans.get(pes) or make(pes)
-        if plan is None:
-            return None
-        plans[pes] = plan
-    of_group = [plans[tuple(config.branch_pes(branch) for branch in group)] for group in grouping]
-    costs = [_tile_cost(plan) for plan in of_group]
-    groups = spread_tiles(grouping, of_group, costs, tiles[0] * tiles[1])
-    words = block_sizes(of_group[0].parts.words, block_words)
-    return Mapping(groups, block_words, words) if groups is not None else None
+        As many tile groups as possible come first, then fewer; blocks are as long as possible.
+        """
+        found: list[Mapping] = []
+        whole = [g for g in self.groupings if sum(map(len, g)) == self.config.branches] or self.groupings
+        whole = whole[::-1] if self.tiles >= self.config.branches else whole
+        for grouping in whole if self.block_words else ():
+            kinds = {self._pes(branches) for branches in grouping}
+            counts = self.counts[self.block_words[0]]
+            for passes in range(1, min(_MAX_PASSES, len(self.parts.first_part)) + 1):
+                shapes = {pes: Shape(pes, passes, self.config.accumulators) for pes in kinds}
+                deals = {pes: deal_in_order(self.parts, shape) for pes, shape in shapes.items()}
+                plans = {
+                    pes: _plan(pes, self.parts, deal, counts)
+                    for pes, deal in deals.items()
+                    if deal is not None
+                }
+                if len(plans) == len(kinds):
+                    found += self._mapping(grouping, plans, self.block_words[0])
+                    break
+        order = {_grouping(mapping): number for number, mapping in enumerate(found)}
+        return sorted(self.predict(found), key=lambda mapping: order[_grouping(mapping)])
+
+    def _pes(self, branches: tuple[int, ...]) -> Pes:
+        return tuple(self.config.branch_pes(branch) for branch in branches)
+
+    def _pass_counts(self, kinds: set[Pes]) -> list[int]:
+        """Numbers of passes to try; more than needed leave accumulators to the next set."""
+        parts = self.parts
+        filters = len(parts.first_part) - 1
+        limit = min(_MAX_PASSES, filters // max(map(len, kinds)))
+        fewest = max(-(-parts.count // (sum(pes) * self.config.accumulators)) for pes in kinds)
+        for passes in range(fewest, limit + 1):
+            shapes = [Shape(pes, passes, self.config.accumulators) for pes in kinds]
+            if all(fits(parts, shape) for shape in shapes):
+                most = min(-(-parts.count // max(map(sum, kinds))), limit)
+                return [passes, *(n for n in (2 * passes,) if n <= most)]
+        return []
+
+    def _mapping(self, grouping: Grouping, plans: dict[Pes, Plan], block_words: int) -> Iterator[Mapping]:
+        """Spread the tiles; nothing if a group gets none."""
+        of_group = [plans[self._pes(branches)] for branches in grouping]
+        costs = [_tile_cost(plan) for plan in of_group]
+        groups = spread_tiles(grouping, of_group, costs, self.tiles)
+        if groups is not None:
+            yield Mapping(groups, block_words, block_sizes(self.parts.words, block_words))
+
+    def predict(self, mappings: list[Mapping]) -> list[Mapping]:
+        """Set the cycles of mappings."""
+        result = []
+        for block_words in self.block_words:
+            own = [mapping for mapping in mappings if mapping.block_words == block_words]
+            groups = [(index, group) for index, m in enumerate(own) for group in busiest_groups(m)]
+            if not groups:
+                continue
+            loads = [conv_load(self.layer, own[index], group) for index, group in groups]
+            cycles = conv_cycles(loads, self.config)
+            worst = np.zeros(len(own))
+            np.maximum.at(worst, [index for index, _ in groups], cycles)
+            result += [
+                dataclasses.replace(m, cycles=round(float(c))) for m, c in zip(own, worst, strict=True)
+            ]
+        return result
 
 
 def _tile_cost(plan: Plan) -> int:
@@ -155,52 +213,8 @@ def _tile_cost(plan: Plan) -> int:
     return max(busiest, plan.parts.words * plan.passes)
 
 
-def _plan(pes: Pes, parts: Parts, deal: Deal, block_words: int) -> Plan:
-    counts = parts.block_counts(block_words)
-    lengths = run_lengths(np.concatenate((counts, np.zeros_like(counts[:1]))), deal)
-    return Plan(pes, parts, deal, lengths)
-
-
-def _pass_counts(parts: Parts, kinds: set[Pes], config: HardwareConfig) -> list[int]:
-    """Numbers of passes to try; more than needed shorten the drain at the end of a layer."""
-    filters = len(parts.first_part) - 1
-    limit = min(_MAX_PASSES, filters // max(map(len, kinds)))
-    fewest = max(-(-parts.count // (sum(pes) * config.accumulators)) for pes in kinds)
-    ones, in_order = np.ones(parts.count, np.int64), np.arange(filters)
-    for passes in range(fewest, limit + 1):
-        shapes = [Shape(pes, passes, config.accumulators) for pes in kinds]
-        if all(deal_to_bins(parts, ones, in_order, shape) is not None for shape in shapes):
-            most = min(-(-parts.count // max(map(sum, kinds))), limit)
-            return [passes, *(n for n in (2 * passes, 4 * passes) if n <= most)]
-    return []
-
-
-def _plain_deal(parts: Parts, block_words: int, shape: Shape, balance: bool) -> Deal | None:
-    if not balance:
-        return deal_in_order(parts, shape)
-    cost = np.maximum(parts.block_counts(block_words), 1).sum(axis=1).astype(np.int64)
-    return deal_by_load(parts, cost, shape)
-
-
-def _shared(parts: Parts, base: Mapping, tiles: tuple[int, int], config: HardwareConfig) -> Iterator[Mapping]:
-    """Variants of a mapping in which PEs share filters."""
-    counts = parts.block_counts(base.block_words)
-    plain = {plan.pes: plan for plan in base.plans}
-    for cuts in _CUTS:
-        changed = False
-
-        def make(pes: Pes, cuts: int = cuts) -> Plan:
-            nonlocal changed
-            shape = Shape(pes, base.passes, config.accumulators)
-            shared = share_parts(parts, counts, base.block_words, shape, cuts)
-            if shared is None:
-                return plain[pes]
-            changed = True
-            return _plan(pes, *shared, base.block_words)
-
-        mapping = _mapping(_grouping(base), make, base.block_words, tiles, config)
-        if mapping is not None and changed:
-            yield mapping
+def _plan(pes: Pes, parts: Parts, deal: Deal, counts: CountArray) -> Plan:
+    return Plan(pes, parts, deal, run_lengths(np.concatenate((counts, np.zeros_like(counts[:1]))), deal))
 
 
 def _worth_considering(found: list[Mapping]) -> list[Mapping]:

@@ -1,7 +1,8 @@
-"""Cycle model: what a layer takes, at the granularity of blocks of window words."""
+"""Cycle model for the compiler's choices: what a layer costs between others, by blocks of window words."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,9 +14,9 @@ from espalier.estimate.overheads import DEFAULT_OVERHEADS, Overheads
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
-# Blocks and tiles that are simulated one by one unless all are asked for; the steady state of the rest
-# follows from the last of them.
-_BLOCKS_SIMULATED, _TILES_SIMULATED = 150, 3
+# Blocks that are simulated one by one; what further sets take follows from the second half of these.
+_BLOCKS_SIMULATED = 120
+_DRAIN_WEIGHT = 0.01  # of entries that need no time of their own
 
 
 @dataclass(frozen=True)
@@ -23,131 +24,130 @@ class ConvLoad:
     """What the branches of one tile group have to do for one tile.
 
     operators: int64[passes, blocks, branches, PEs]; words: int64[blocks]; filters: int64[branches, PEs],
-    accumulators a set needs; drains: for every pass and branch, the PEs of the table entries in order.
-    windows, residuals: reads of the feature memory per tile by this tile group. sharing: tiles that all
-    groups together take while this one takes one. tile_rows: int64[tiles], row in the output of each of its
-    tiles.
+    accumulators a set needs, each of which is an entry of the table. windows: reads of the feature memory per
+    tile by this tile group. sharing: tiles that all groups together take while this one takes one. tiles: of
+    this group. block_words: of a full block.
     """
 
     operators: IntArray
     words: IntArray
     filters: IntArray
-    drains: list[list[IntArray]]
     windows: int
-    residuals: int
     sharing: float
-    tile_rows: IntArray
+    tiles: int
     block_words: int
 
 
 def conv_cycles(
-    load: ConvLoad,
-    config: HardwareConfig,
-    rows_ready: FloatArray | None = None,
-    overheads: Overheads = DEFAULT_OVERHEADS,
-    exact: bool = False,
-) -> int:
-    """Predict the cycles of a convolution; `exact`: simulate every tile.
+    loads: Sequence[ConvLoad], config: HardwareConfig, overheads: Overheads = DEFAULT_OVERHEADS
+) -> FloatArray:
+    """Predict what convolutions take between others, from the first words to the last operators: float64[N].
 
-    rows_ready: float64[tile rows of the output], cycle in which the windows of a tile row have arrived, when
-    the layer runs while its input is being loaded.
+    Fill and drain are not counted, because the layers before and behind work at that time. All at once, which
+    is much faster than one by one; the loads have the same words.
     """
-    state = _State(load, config, overheads)
-    tiles = len(load.tile_rows)
-    enough = max(_TILES_SIMULATED, _BLOCKS_SIMULATED // (load.operators.shape[0] * load.operators.shape[1]))
-    simulated = tiles if exact or rows_ready is not None else min(tiles, enough)
-    halfway = 0.0
-    for tile in range(simulated):
-        if rows_ready is not None:
-            state.fetched = max(state.fetched, float(rows_ready[load.tile_rows[tile]]))
-        state.tile()
-        if tile == simulated // 2 - 1:
-            halfway = float(state.drained.max())
-    finish = float(state.drained.max())
-    if simulated < tiles:
-        finish += (tiles - simulated) * (finish - halfway) / (simulated - simulated // 2)
-    latency = overheads.layer_end + (overheads.residual if load.residuals else 0)
-    return int(np.ceil(finish)) + latency
+    return _Batch(loads, config, overheads).run()
 
 
-class _State:
-    """Clocks of a tile group (windows, words, PEs, output stages) in cycles since the layer's start.
+class _Batch:
+    """Clocks of windows, words, PEs and output stages of many loads, in cycles; [loads, branches, PEs].
 
-    Windows are read for all branches of the group at once and wait in each branch's buffer, so that branches
+    Windows are read for all branches of a group at once and wait in each branch's buffer, so that branches
     may drift apart by its depth; PEs of a branch may drift apart by the depth of their rings.
     """
 
-    def __init__(self, load: ConvLoad, config: HardwareConfig, overheads: Overheads) -> None:
-        self.load, self.overheads = load, overheads
-        self.beats = config.output_beats
-        self.depth = config.ring_words // load.block_words
-        passes, _, branches, _ = load.operators.shape
-        words = float(load.words.sum())
-        shared = load.sharing * (load.windows + load.residuals)
-        own = load.windows * overheads.window_latency / config.window_fifo_depth
-        self.read_cycles = load.words * (max(shared, own) / passes / words)
-        buffered = config.window_fifo_depth * words * passes / load.windows
-        self.slack = max(1, int(buffered // load.block_words))
-        self.fetched = float(overheads.first_word)
-        self.arrival = np.full(branches, float(overheads.first_word))
-        self.finish = np.zeros(load.filters.shape)
-        self.arrivals: list[float] = []
-        self.released: list[FloatArray] = []
-        self.accumulators = config.accumulators
-        self.filter_counts = [int(value) for value in np.unique(load.filters)]
-        self.slots = [[_turns(pes) for pes in drains] for drains in load.drains]
-        self.drained_sets: list[FloatArray] = []  # per set, float64[branches, PEs, accumulators]
-        self.drained = np.zeros(branches)  # end of the last entry
+    def __init__(self, loads: Sequence[ConvLoad], config: HardwareConfig, overheads: Overheads) -> None:
+        self.config, self.overheads = config, overheads
+        self.words = loads[0].words
+        self.blocks = len(self.words)
+        self.depth = config.ring_words // loads[0].block_words
+        self.passes = np.array([len(load.operators) for load in loads])
+        self.sets = self.passes * np.array([load.tiles for load in loads])
+        branches = max(load.operators.shape[2] for load in loads)
+        pes = max(load.operators.shape[3] for load in loads)
+        shape = (len(loads), branches, pes)
+        self.operators = [np.zeros((len(load.operators), self.blocks, branches, pes)) for load in loads]
+        self.filters = np.zeros(shape)
+        for index, load in enumerate(loads):
+            own = load.operators
+            self.operators[index][:, :, : own.shape[2], : own.shape[3]] = own
+            self.filters[index, : own.shape[2], : own.shape[3]] = load.filters
+        words = float(self.words.sum())
+        windows = np.array([load.windows / len(load.operators) for load in loads])  # of a set
+        shared = windows * np.array([load.sharing for load in loads])
+        own_pace = windows * overheads.window_latency / config.window_fifo_depth
+        self.read = np.maximum(shared, own_pace) / words  # cycles per word
+        buffered = config.window_fifo_depth * words / windows
+        self.slack = np.maximum(1, buffered // loads[0].block_words).astype(np.int64)
+        self.enough = np.maximum(2 * self.passes, -(-_BLOCKS_SIMULATED // self.blocks))
 
-    def tile(self) -> None:
-        """Run all sets of one tile."""
-        for which in range(self.load.operators.shape[0]):
-            self._wait_for_accumulators()
-            self._blocks(self.load.operators[which])
-            self._drain(self.load.drains[which], self.slots[which])
+    def run(self) -> FloatArray:
+        """Simulate, and extrapolate to all sets."""
+        count = int(np.minimum(self.sets, self.enough).max())
+        ends = self._simulate(count)  # [sets, loads]
+        result = np.zeros(len(self.passes))
+        for index, (sets, passes) in enumerate(zip(self.sets.tolist(), self.passes.tolist(), strict=True)):
+            last = min(count // passes * passes, sets)
+            half = last // 2 // passes * passes
+            end = ends[last - 1, index]
+            if sets > last:
+                begin = ends[half - 1, index] if half else 0.0
+                end += (sets - last) * (end - begin) / (last - half)
+            result[index] = end
+        # What accumulators can hold is drained while other layers compute.
+        held = (self.filters.max(axis=(1, 2)) * self.sets) <= self.config.accumulators
+        drain = self.filters.sum(axis=2).max(axis=1) * self.sets * self.config.output_beats
+        needed: FloatArray = np.maximum(result, np.where(held, 0.0, drain)) + _DRAIN_WEIGHT * drain
+        return needed
 
-    def _wait_for_accumulators(self) -> None:
-        """Hold back PEs until enough of their accumulators have been drained for the next set."""
-        for filters in self.filter_counts:
-            needed = (len(self.drained_sets) + 1) * filters - self.accumulators
-            if needed > 0:
-                index, slot = divmod(needed - 1, filters)
-                free = np.maximum(self.finish, self.drained_sets[index][:, :, slot])
-                self.finish = np.where(self.load.filters == filters, free, self.finish)
-
-    def _blocks(self, operators: IntArray) -> None:
+    def _simulate(self, count: int) -> FloatArray:
+        """End of the operators of every set: float64[sets, loads]."""
+        loads, branches, _ = self.filters.shape
         commit, release = self.overheads.block_commit, self.overheads.block_release
-        for words, reads, cycles in zip(self.load.words, self.read_cycles, operators, strict=True):
-            if len(self.arrivals) >= self.slack:
-                self.fetched = max(self.fetched, self.arrivals[-self.slack])
-            self.arrival = np.maximum(self.arrival, self.fetched) + words
-            self.fetched += reads
-            self.arrival = np.maximum(self.arrival, self.fetched)
-            if len(self.released) >= self.depth:
-                self.arrival = np.maximum(self.arrival, self.released[-self.depth] + words)
-            self.finish = np.maximum(self.finish, self.arrival[:, None] + commit) + cycles
-            self.arrivals.append(float(self.arrival.max()))
-            self.released.append(self.finish.max(axis=1) + release)
+        steps = count * self.blocks
+        every = np.arange(loads)
+        arrived = np.zeros((steps + 1, loads))  # by number of the block, 0: before the first
+        released = np.zeros((steps + self.depth, loads, branches))
+        fetched, arrival = np.zeros(loads), np.zeros((loads, branches))
+        finish = np.zeros(self.filters.shape)
+        exists = self.filters > 0
+        starts, stops = np.zeros((count, loads, branches)), np.zeros((count, loads, branches))
+        entries = self.filters.sum(axis=2) * self.config.output_beats
+        drained = np.zeros((loads, branches))
+        ends = np.zeros((count, loads))
+        for number in range(count):
+            self._wait(number, finish, starts, stops)
+            operators = np.stack([own[number % len(own)] for own in self.operators], axis=1)
+            for block in range(self.blocks):
+                step = number * self.blocks + block
+                words = float(self.words[block])
+                fetched = np.maximum(fetched, arrived[np.maximum(step - self.slack + 1, 0), every])
+                arrival = np.maximum(arrival, fetched[:, None])
+                np.maximum(arrival, released[step], out=arrival)
+                arrival += words
+                fetched = fetched + self.read * words
+                np.maximum(arrival, fetched[:, None], out=arrival)
+                np.maximum(finish, (arrival + commit)[:, :, None], out=finish)
+                finish += operators[block]
+                arrived[step + 1] = arrival.max(axis=1)
+                released[step + self.depth] = finish.max(axis=2) + release
+            done = np.where(exists, finish, 0).max(axis=2)
+            ends[number] = done.max(axis=1)
+            starts[number] = np.maximum(done + self.overheads.set_done, drained)
+            drained = stops[number] = starts[number] + entries
+        return ends
 
-    def _drain(self, drains: list[IntArray], slots: list[IntArray]) -> None:
-        done = self.finish + self.overheads.set_done
-        free = np.zeros((*done.shape, self.accumulators))
-        for branch, (pes, slot) in enumerate(zip(drains, slots, strict=True)):
-            index = np.arange(len(pes))
-            ready = np.maximum(done[branch, pes], self.drained[branch])
-            ends = np.maximum.accumulate(ready - index * self.beats) + (index + 1) * self.beats
-            free[branch, pes, slot] = ends
-            self.drained[branch] = ends[-1]
-        self.drained_sets.append(free)
-
-
-def _turns(pes: IntArray) -> IntArray:
-    """Count the earlier entries of the same PE, for every entry."""
-    order = np.argsort(pes, kind="stable")
-    ranked = np.arange(len(pes)) - np.searchsorted(pes[order], pes[order])
-    turns = np.empty_like(ranked)
-    turns[order] = ranked
-    return turns
+    def _wait(self, number: int, finish: FloatArray, starts: FloatArray, stops: FloatArray) -> None:
+        """Hold back PEs until enough of their accumulators have been drained for the next set."""
+        needed = (number + 1) * self.filters - self.config.accumulators
+        if needed.max() <= 0:
+            return
+        filters = np.maximum(self.filters, 1)
+        which = np.maximum(np.ceil(needed / filters).astype(np.int64) - 1, 0)
+        share = needed / filters - which
+        load, branch = np.indices(finish.shape)[:2]
+        start, stop = starts[which, load, branch], stops[which, load, branch]
+        np.maximum(finish, np.where(needed > 0, start + share * (stop - start), 0), out=finish)
 
 
 def pool_cycles(

@@ -11,8 +11,8 @@ class Overheads:
 
     run: int = 35  # START to the first descriptor, and last descriptor to DONE
     first_word: int = 24  # descriptor read to the first window word in the rings
-    block_commit: int = 4  # last word of a block through the ring to the first operator of the block
-    block_release: int = 4  # last operator of a block to the first word that takes its place
+    block_commit: int = 3  # last word of a block through the ring to the first operator of the block
+    block_release: int = 2  # last operator of a block to the first word that takes its place
     window_latency: int = 19  # request of a window until its place in the branch's buffer is free again
     set_done: int = 6  # last operator of a set to its first drained accumulator
     residual: int = 22  # the same with a residual to fetch, in addition
