@@ -22,7 +22,7 @@ from espalier_hw.window_walker import WindowWalker
 
 
 class PoolUnit(wiring.Component):
-    """Works on one layer after the other; takes the next one when the last word of a layer is accepted.
+    """Works on one layer after the other; takes the next one when the last word of a layer is in the memory.
 
     Ports: see `interfaces.pool_signature`; `offer` only for POOL layers. `write` offers a word every other
     cycle at most.
@@ -38,14 +38,14 @@ class PoolUnit(wiring.Component):
         m.submodules.stage = stage = LayerStage()
         m.submodules.walker = walker = WindowWalker(self.config)
         m.submodules.output = output = PoolOutput(self.config)
-        working = Signal()
+        working, unwritten = Signal(), Signal()
         m.d.comb += [
             stage.offer.eq(self.offer),
             stage.layer.eq(self.layer),
             stage.branch.eq(self.branch),
             stage.bank.eq(self.bank),
             stage.busy.eq(working | walker.busy),
-            stage.allow.eq(1),
+            stage.allow.eq(~unwritten),
             self.pending.eq(stage.pending),
             self.taken.eq(stage.taken),
             self.idle.eq(stage.idle),
@@ -53,6 +53,11 @@ class PoolUnit(wiring.Component):
             output.layer.eq(stage.current),
             output.branch.eq(stage.current_branch),
         ]
+        # Before the scoreboard has seen the last word, it would take that for one of the next layer.
+        with m.If(stage.go):
+            m.d.sync += unwritten.eq(1)
+        with m.Elif(self.progress[self.config.branches].complete):
+            m.d.sync += unwritten.eq(0)
         self._walk(m, stage, walker)
         connect(m, walker.request, flipped(self.window_request))
         connect(m, output.write, flipped(self.write))

@@ -135,6 +135,7 @@ def average_layer(rng, config, shape, channels):
 
 async def offer_layers(ctx, dut, layers):
     """What the sequencer does: patterns into alternating banks while the layer before runs."""
+    ctx.set(dut.progress[dut.config.branches].complete, 1)  # words are in the memory at once
     for number, layer in enumerate(layers):
         bank = number % 2
         await write_memory(ctx, dut.pattern_write, pattern_words(layer.patterns), bank * MAX_PATTERNS)

@@ -107,6 +107,29 @@ def test_layer_without_tiles_is_passed_over():
     simulate(dut, sequencer, memory, background=background, cycles=5_000)
 
 
+def test_the_next_layer_waits_until_the_last_word_is_in_the_memory():
+    config, rng = load_config("tiny"), np.random.default_rng(5)
+    layers = [average_layer(rng, config, (4, 4), 2) for _ in range(2)]
+    dut = PoolUnit(config)
+    complete = dut.progress[config.branches].complete
+
+    async def sequencer(ctx):
+        await offer_layers(ctx, dut, layers)
+
+    async def memory(ctx):
+        await ctx.tick()
+        ctx.set(complete, 0)
+        await check_words(ctx, dut, config, layers[0], generator(4), 0.0)
+        for _ in range(50):
+            await ctx.tick()
+        assert ctx.get(dut.pending)
+        ctx.set(complete, 1)
+        await check_words(ctx, dut, config, layers[1], generator(4), 0.0)
+
+    background = [window_memory(dut, config, layers, generator(5), 0.0)]
+    simulate(dut, sequencer, memory, background=background, cycles=2_000)
+
+
 @pytest.mark.parametrize(
     ("kernel", "pads", "cycles"), [((3, 3), (1, 1), 3), ((2, 2), (0, 0), 2), ((1, 1), (0, 0), 2)]
 )
