@@ -66,13 +66,13 @@ class StreamFetch(wiring.Component):
         return m
 
     def _address_counter(self, m: Module) -> None:
-        """Walk a loop: addresses `first` to `last`, the first time on through the headers behind it."""
+        """Walk a loop: addresses `first` to `end` - 1, the first time on through the headers behind it."""
         read = self._read
-        address, before = Signal.like(read.addr), Signal.like(read.addr, reset_less=True)
+        address = Signal.like(read.addr)
         # Of the loop that runs and of the layer on offer; without effect before the first layer.
-        first, last, next_first, next_last = (
+        first, end, next_first, next_end = (
             Signal.like(address, name=name, reset_less=True)
-            for name in ("first", "last", "next_first", "next_last")
+            for name in ("first", "end", "next_first", "next_end")
         )
         header, next_header = HEADER(read.data[: HEADER.size]), Signal(HEADER, reset_less=True)
         # `seeking`: headers are read until one is found; `at_header`: the memory has put out one.
@@ -82,27 +82,28 @@ class StreamFetch(wiring.Component):
             read.addr.eq(address),
             read.en.eq(~self._ahead & ~at_header),
         ]
-        m.d.sync += [at_header.eq(0), before.eq(address)]
+        m.d.sync += at_header.eq(0)
         with m.If(self._load):
             m.d.sync += self._ahead.eq(0)
         with m.If(read.en):
             m.d.sync += [address.eq(address + 1), self._ahead.eq(~seeking), at_header.eq(seeking)]
-            with m.If(~seeking & (address == last)):
-                m.d.sync += seeking.eq(first_time)
-                with m.If(~first_time):
-                    m.d.sync += address.eq(first)
+        # While the last word waits in the output register, nothing is read.
+        with m.If(self._ahead & (address == end)):
+            m.d.sync += seeking.eq(first_time)
+            with m.If(~first_time):
+                m.d.sync += address.eq(first)
         with m.If(at_header):
             m.d.sync += [
                 next_header.eq(header),
                 next_first.eq(address),
-                next_last.eq(before + header.loop_words),  # from the address of the header
+                next_end.eq(address + header.loop_words),
             ]
             # Layers in which this PE rests have a header and nothing else.
             with m.If(header.end | (header.sets != 0)):
                 m.d.sync += [self.layers.valid.eq(~header.end), seeking.eq(0), first_time.eq(0)]
                 m.d.sync += address.eq(first)
         with m.If(self._begin):
-            m.d.sync += [first.eq(next_first), last.eq(next_last), address.eq(next_first)]
+            m.d.sync += [first.eq(next_first), end.eq(next_end), address.eq(next_first)]
             m.d.sync += [first_time.eq(1), self.layers.valid.eq(0), self._ahead.eq(0)]
         with m.If(self.restart):
             m.d.sync += [address.eq(0), seeking.eq(1), at_header.eq(0)]
