@@ -14,7 +14,7 @@ from espalier.estimate import latencies
 from espalier.estimate.jobs import Progress, WindowPlan
 from espalier.estimate.machine import Machine
 from espalier.estimate.report import estimate_program
-from espalier.estimate.turns import NEVER, Order, WordTurns
+from espalier.estimate.turns import Order
 from espalier.estimate.work import read_program, tile_walk
 
 CONFIG = load_config("tiny")
@@ -124,7 +124,6 @@ def test_turns_go_round():
     order = Order(4)
     assert [order.choose([0, 2, 3]) for _ in range(4)] == [0, 2, 3, 0]
     assert [order.choose([0, 1, 2]) for _ in range(3)] == [1, 2, 0]
-    assert WordTurns([[], []]).time == NEVER
 
 
 def test_patterns_are_grouped_by_the_window_that_they_use():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from espalier.estimate.jobs import Job, Walk, Word
 from espalier.estimate.work import BranchWork, IntArray
@@ -37,8 +38,7 @@ class BranchJob:
     count: BranchCounts = field(default_factory=BranchCounts)
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """A block that all PEs have in their rings.
 
     start, end: per PE, cycle of its first operator and of the one after its last. offset: per PE, place of

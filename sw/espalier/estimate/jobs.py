@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from espalier.arch.program import Opcode
 from espalier.estimate.work import IntArray, LayerWork
@@ -62,8 +63,7 @@ class Progress:
         return self.ordered and self.channel >= channel and (self.place == need or self.final)
 
 
-@dataclass(frozen=True)
-class Word:
+class Word(NamedTuple):
     """A tile word that waits for the write port since `ready`."""
 
     ready: int

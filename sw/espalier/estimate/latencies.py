@@ -61,6 +61,7 @@ RESIDUAL = 19  # `go` to the first beat of a word with a residual tile
 
 # A word's turn at the write port, to the cycle in which it counts as written.
 WRITTEN = 6
+WRITTEN_SECOND = 7  # the same at the port of pool unit and LOAD, if it need not give way
 
 # Pool unit.
 POOL_GROUP = 2  # last row step of a group, to its maximum moving on
@@ -68,6 +69,7 @@ POOL_COLUMN = 1  # that, to its first column step
 POOL_TILE = 2  # last column step, to the word being put out
 POOL_WORD = 2  # the word being put out, to it waiting for the write port
 POOL_WORD_GAP = 2  # between two words, at least
+POOL_ENDED = 2  # last word in the memory, to the next layer being taken
 POOL_AVERAGE = 7  # last tile of a channel to the byte being put out, besides the levels of the adder tree
 
 # DMA.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 
 from espalier.arch.config import HardwareConfig
@@ -10,12 +9,13 @@ from espalier.arch.program import PATTERNS_PER_WORD, Follows, Opcode, descriptor
 from espalier.errors import InternalError
 from espalier.estimate import dma, latencies
 from espalier.estimate.branch import Branch
-from espalier.estimate.branch_state import BranchJob
-from espalier.estimate.jobs import Job, Progress, Walk, WindowPlan, Word
+from espalier.estimate.branch_state import NEVER, BranchJob
+from espalier.estimate.jobs import Job, Progress, Walk, WindowPlan
 from espalier.estimate.pool import PoolUnit
-from espalier.estimate.turns import NEVER, WindowTurns, WordTurns
+from espalier.estimate.turns import WindowTurns
 from espalier.estimate.walker import WindowWalker
 from espalier.estimate.work import LayerWork, tile_walk
+from espalier.estimate.write_port import WritePort
 
 _Condition = Callable[[], bool]
 
@@ -45,9 +45,10 @@ class Machine:
         self._clients = clients
         self._windows = WindowTurns(self.walkers)
         self._writers: list[Branch | PoolUnit | dma.Load] = [*clients, self.load]
-        self._words = WordTurns([writer.words for writer in self._writers])
+        words = [writer.words for writer in self._writers]
+        first = WritePort(0, words[: config.branches])
+        self._ports = first, WritePort(config.branches, words[config.branches :], first)
         self._wake = NEVER
-        self._updates: deque[tuple[int, int, Word]] = deque()  # words on their way into the memory
 
     def run(self) -> None:
         """Run to the end of the program.
@@ -56,31 +57,36 @@ class Machine:
             InternalError: the program waits for something that never comes.
 
         """
-        windows, words, updates = self._windows, self._words, self._updates
+        windows, (first, second) = self._windows, self._ports
         for condition in self._sequence():
             self._find()
             while not condition():
-                update = updates[0][0] if updates else NEVER
-                event = min(update, words.time, windows.time, self._wake)
+                event = min(first.written, second.written, first.turn, second.turn, windows.time, self._wake)
                 if event == NEVER:
                     raise InternalError("the program stands still: a window or a word waits for ever")
                 if event == self._wake:
                     self._resume_outputs(event)
-                elif event == update:
-                    self._update(*updates.popleft())
-                elif event == words.time:
-                    self._write(event)
+                elif event == first.written:
+                    self._update(event, first)
+                elif event == second.written:
+                    self._update(event, second)
+                elif event == first.turn:
+                    self._write(event, first)
+                elif event == second.turn:
+                    self._write(event, second)
                 else:
                     self._read(event)
 
-    def _write(self, cycle: int) -> None:
+    def _write(self, cycle: int, port: WritePort) -> None:
         """Let a writer have its turn, and send its word to the memory."""
-        index, word = self._words.take()
-        self._updates.append((cycle + latencies.WRITTEN, index, word))
+        index = port.take()
         self._writers[index].turn(cycle)
-        if index < len(self.walkers):
+        port.find((index,))
+        if index < len(self.branches):
+            self._wake = min([branch.state.wake for branch in self.branches])
+        if index < len(self.walkers) and self.walkers[index].head is None:
             self.walkers[index].resume()
-        self._find()
+            self._windows.find()
 
     def _resume_outputs(self, cycle: int) -> None:
         """Let output stages go on that wait for a cycle to pass."""
@@ -92,8 +98,9 @@ class Machine:
     def _find(self) -> None:
         """Find the next events."""
         self._windows.find()
-        self._words.find()
-        self._wake = min(branch.state.wake for branch in self.branches)
+        for port in self._ports:
+            port.find(range(len(self._writers)))
+        self._wake = min([branch.state.wake for branch in self.branches])
 
     def _read(self, cycle: int) -> None:
         """Hand a window to those that have the turn."""
@@ -104,10 +111,17 @@ class Machine:
             self.walkers[index].grant(cycle)
         for walker in self.walkers:
             walker.resume()
-        self._find()
+        self._windows.find()
+        for port in self._ports:
+            port.find(members)
+        self._wake = min([branch.state.wake for branch in self.branches])
 
-    def _update(self, cycle: int, writer: int, word: Word) -> None:
+    def _update(self, cycle: int, port: WritePort) -> None:
         """Note that a word is in the memory, and let walkers go on that have waited for it."""
+        arrived = port.arrive()
+        if arrived is None:
+            return
+        writer, word = arrived
         progress = self.progress[writer]
         progress.complete = word.last
         progress.final, progress.place, progress.channel = word.final, word.place, word.channel
@@ -120,6 +134,7 @@ class Machine:
                     report = max(report, self.ends[-1][0] + latencies.REPORT_HELD)
                 job.reported = report
                 self.ends.append((report, job))
+            self.pool.resume()
         for walker in self.walkers:
             if walker.follows:
                 walker.now = cycle

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
 
 from espalier.estimate import latencies
 from espalier.estimate.branch_state import NEVER, BranchState
@@ -23,13 +22,13 @@ class OutputStage:
         self.state = state
         self._beats = beats
         self._start = 0  # of the latest entry's beats
-        self._ready = 0  # from when on beats can start, residual tiles are there
-        self._residual = 0
+        self._entry_free = 0  # from when on entries can be taken,
+        self._ready = 0  # beats can start,
+        self._residual = 0  # and residual tiles are there
         self._block = [0] * state.pes  # per PE, the block that it was at for the latest entry
         self._lost = 0  # cycles in which everything stood still
-        self._words: deque[tuple[int, Word]] = (
-            deque()
-        )  # that are not settled, and when, local, they are complete
+        # Words that are not settled, and the local times at which they are complete.
+        self._words: deque[tuple[int, Word]] = deque()
         self._settled = 0  # words for which it is known when they moved on
         self._moved = 0  # when the latest of them did
 
@@ -52,50 +51,57 @@ class OutputStage:
             if own.work is None:
                 continue
             go = job.outputs_take + latencies.GO
-            self._start = max(self._start, go + latencies.TABLE - self._beats)
-            self._ready = filled
+            self._entry_free, self._ready = go + latencies.TABLE, filled
             self._residual = go + latencies.RESIDUAL if job.work.fields["residual"] else 0
-            entry_free = go + latencies.TABLE
             passes = [_entries(own.work, entries) for entries in own.work.passes]
-            for tile in range(len(own.work.tile_y)):
+            tiles = list(zip(own.work.tile_y.tolist(), own.work.tile_x.tolist(), strict=True))
+            for tile in tiles:
                 for entries in passes:
                     while len(state.sets) <= which:
                         yield
-                    done = state.sets[which].tolist()
+                    words = [
+                        Word(0, job, tile, channel, tile is tiles[-1], False) if last else None
+                        for _, channel, last in entries
+                    ]
+                    if tile is tiles[-1] and entries is passes[-1]:
+                        assert words[-1] is not None, "the last entry of a layer completes a word"
+                        words[-1] = words[-1]._replace(last=True)
+                    yield from self._set([pe for pe, _, _ in entries], words, state.sets[which].tolist())
                     which += 1
-                    place = int(own.work.tile_y[tile]), int(own.work.tile_x[tile])
-                    final = tile == len(own.work.tile_y) - 1
-                    for number, (pe, channel, last) in enumerate(entries):
-                        end = final and entries is passes[-1] and number == len(entries) - 1
-                        read = max(self._start, entry_free, done[pe] + latencies.SET_DONE) + latencies.ASK
-                        while (busy := self._busy(pe, read - latencies.RUN_READ)) is not False:
-                            if busy is None:
-                                state.wake = read - latencies.RUN_READ - latencies.NEXT_BLOCK + 1
-                                yield
-                                state.wake = NEVER
-                            else:
-                                read += 1
-                        state.freed[pe].append(read + latencies.FREED)
-                        while not self._begin(read + latencies.START, last):
-                            yield
-                        if last:
-                            self._words.append(
-                                (
-                                    self._start - self._lost + self._beats + latencies.COMPLETE,
-                                    Word(0, job, place, channel, final, end),
-                                )
-                            )
-                            self.settle()
             self.settle()
             while self._words or len(state.turns) < self._settled - 1:
                 yield
                 self.settle()
             free = self._accepted() + 1
 
-    def _begin(self, start: int, last: bool) -> bool:
+    def _set(self, pes: list[int], words: list[Word | None], done: list[int]) -> Iterator[None]:
+        """Drain a set.
+
+        pes, words: of every entry, and the word that it completes. done: per PE, end of its operators.
+        """
+        state = self.state
+        for pe, word in zip(pes, words, strict=True):
+            read = max(self._start, self._entry_free, done[pe] + latencies.SET_DONE) + latencies.ASK
+            while (busy := self._busy(pe, read - latencies.RUN_READ)) is not False:
+                if busy is None:
+                    state.wake = read - latencies.RUN_READ - latencies.NEXT_BLOCK + 1
+                    yield
+                    state.wake = NEVER
+                else:
+                    read += 1
+            state.freed[pe].append(read + latencies.FREED)
+            start = read + latencies.START
+            if word is not None:
+                start = max(start, self._residual)
+            while not self._begin(start):
+                yield
+            if word is not None:
+                complete = self._start - self._lost + self._beats + latencies.COMPLETE
+                self._words.append((complete, word))
+                self.settle()
+
+    def _begin(self, start: int) -> bool:
         """Start the next entry's beats; False if it is not known yet for how long everything stood still."""
-        if last:
-            start = max(start, self._residual)
         local = self._start - self._lost + self._beats
         self.settle()
         if self._words and self._words[0][0] <= local:
@@ -110,7 +116,7 @@ class OutputStage:
             complete, word = self._words[0]
             complete += self._lost
             if len(self.state.words) == self._settled:
-                self.state.words.append(replace(word, ready=complete + latencies.WORD))
+                self.state.words.append(word._replace(ready=complete + latencies.WORD))
             if self._settled and len(turns) < self._settled - 1:
                 return
             before = self._accepted() if self._settled else complete - 1

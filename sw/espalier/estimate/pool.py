@@ -18,7 +18,7 @@ _SUM_FAN_IN = 4  # of a level of the adder tree of averages
 
 
 class PoolUnit:
-    """Rows of windows, columns of groups, words; the next layer is taken when the last word is out.
+    """Rows of windows, columns of groups, words; the next layer is taken when all words are in the memory.
 
     arrivals: cycle at which each window can leave the buffer. words: for the write port, in order.
     """
@@ -71,10 +71,9 @@ class PoolUnit:
                 final = which == len(tiles) - 1
                 last = final and channel == channels - 1
                 self.words.append(Word(cycle, job, tiles[which], channel, final, last))
-            # The last word is accepted when the one before had its turn.
-            while len(self.turns) < len(self.words) - 1:
+            while job.end is None:
                 yield
-            free = max(self.words[-1].ready, self.turns[-1] + 1 if len(self.words) > 1 else 0)
+            free = job.end + latencies.POOL_ENDED
 
     def _maxima(self, job: Job) -> Iterator[int | None]:
         """Cycle of every word, None while a window is missing."""

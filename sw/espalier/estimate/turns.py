@@ -1,9 +1,8 @@
-"""Who has the next turn at the feature memory: one window and one word a cycle."""
+"""Who has the next turn to read a window from the feature memory."""
 
 from __future__ import annotations
 
 from espalier.estimate.branch_state import NEVER
-from espalier.estimate.jobs import Word
 from espalier.estimate.walker import WindowWalker
 
 
@@ -39,15 +38,17 @@ class WindowTurns:
         self._ready = []
         first = NEVER
         for index, walker in enumerate(self.walkers):
-            if walker.head is not None and not walker.mask & ((1 << index) - 1):
-                cycle = self._group(index, walker)
+            cycle = walker.head
+            if cycle is not None and not walker.mask & ((1 << index) - 1):
+                if walker.mask >> (index + 1):
+                    cycle = self._group(index, walker, cycle)
                 self._ready.append((cycle, index))
-                first = min(first, cycle)
+                if cycle < first:
+                    first = cycle
         self.time = first if first == NEVER else max(first, self._last + 1)
 
-    def _group(self, leader: int, walker: WindowWalker) -> int:
-        """Cycle from which on all of a group ask."""
-        cycle = walker.head or 0
+    def _group(self, leader: int, walker: WindowWalker, cycle: int) -> int:
+        """Cycle from which on all of a group ask; `cycle`: its leader."""
         for index in range(leader + 1, walker.mask.bit_length()):
             other = self.walkers[index]
             if walker.mask >> index & 1:
@@ -62,35 +63,3 @@ class WindowTurns:
         self._last = self.time
         mask = self.walkers[self._order.choose(waiting)].mask
         return [index for index in range(len(self.walkers)) if mask >> index & 1]
-
-
-class WordTurns:
-    """Words of the writers, each writer's in order.
-
-    time: cycle of the next turn, NEVER while no word waits; `find` brings it up to date.
-    """
-
-    def __init__(self, words: list[list[Word]]) -> None:
-        self.words = words
-        self.time = NEVER
-        self._count = [0] * len(words)
-        self._heads = [NEVER] * len(words)
-        self._last = -1
-        self._order = Order(len(words))
-
-    def find(self) -> None:
-        """Look for words of writers that had none."""
-        for index, words in enumerate(self.words):
-            if self._heads[index] == NEVER and len(words) > self._count[index]:
-                self._heads[index] = words[self._count[index]].ready
-        first = min(self._heads)
-        self.time = first if first == NEVER else max(first, self._last + 1)
-
-    def take(self) -> tuple[int, Word]:
-        """Give the turn; returns the number of the writer and its word."""
-        chosen = self._order.choose([index for index, head in enumerate(self._heads) if head <= self.time])
-        word = self.words[chosen][self._count[chosen]]
-        self._count[chosen] += 1
-        self._heads[chosen] = NEVER
-        self._last = self.time
-        return chosen, word
