@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amaranth.back import verilog
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 
 from espalier.estimate.resource_terms import Site
@@ -44,7 +44,7 @@ def _branch(site: Site) -> Branch:
 
 
 def _bank(ultra: bool, site: Site) -> FeatureBank:
-    return FeatureBank(site.config.feature_depth_words, tile_bits(site.config), ultra)
+    return FeatureBank(site.config.bank_depth(site.bank), tile_bits(site.config), ultra)
 
 
 # Primitives of both families; only the DSP slice is one that the 7 series does not have, so its
@@ -110,16 +110,19 @@ def count_block(name: str, site: Site) -> Synthesis:
 
 
 class _Shell(wiring.Component):
-    """The ports of another component, and nothing in it."""
+    """The ports of another component, and next to nothing in it."""
 
     def __init__(self, component: wiring.Component) -> None:
         # The component itself is never elaborated, of which Amaranth would warn.
         component._MustUse__used = True
-        super().__init__(component.signature.members)
+        super().__init__(dict(component.signature.members.items()))
 
     def elaborate(self, platform: Any) -> Module:
-        """Nothing."""
-        return Module()
+        """One register, so that there are a clock and a reset to connect."""
+        m = Module()
+        toggle = Signal()
+        m.d.sync += toggle.eq(~toggle)
+        return m
 
 
 def _verilog(component: wiring.Component, name: str, platform: Any) -> str:

@@ -29,18 +29,18 @@ PAGE_FILE = Path("docs/resources.md")
 # Beside the presets: small enough for yosys, and together with every parameter at several values.
 _COLUMNS = (
     *("tile_size", "branches", "pes_per_branch", "ring_words", "accumulators", "dsp_pairs", "output_pairs"),
-    *("window_fifo_depth", "feature_depth_words"),
+    *("window_fifo_depth", "feature_depth_words", "feature_depth_rest_words"),
 )
 _SMALL = {
-    "t6-half": (6, 1, 4, 32, 32, 9, 6, 32, 512),
-    "t5-wide": (5, 2, 8, 16, 16, 6, 13, 4, 1024),
-    "t4-one": (4, 1, 1, 16, 4, 8, 8, 32, 512),
-    "t4-many": (4, 4, 12, 64, 32, 0, 2, 32, 3072),
-    "t4-few": (4, 2, 5, 32, 8, 3, 4, 4, 1024),
-    "t5-dsp": (5, 1, 2, 32, 32, 13, 5, 32, 512),
+    "t6-half": (6, 1, 4, 32, 32, 9, 6, 32, 512, 512),
+    "t5-wide": (5, 2, 8, 16, 16, 6, 13, 4, 1024, 1024),
+    "t4-one": (4, 1, 1, 16, 4, 8, 8, 32, 512, 512),
+    "t4-many": (4, 4, 12, 64, 32, 0, 2, 32, 3072, 2560),
+    "t4-few": (4, 2, 5, 32, 8, 3, 4, 4, 1024, 960),
+    "t5-dsp": (5, 1, 2, 32, 32, 13, 5, 32, 512, 512),
 }
 # Of the 7 series no lane pairs lie in DSP slices, see `resource_blocks`.
-_SERIES_7 = ("tiny", "t6-half", "t5-wide", "t4-one")
+_SERIES_7 = ("tiny", "t4-one", "t4-few", "t5-wide")
 
 
 def configurations() -> Iterator[tuple[str, HardwareConfig]]:
@@ -61,7 +61,7 @@ def sites(family: str, config: HardwareConfig) -> Iterator[tuple[str, str, Site]
     for row in ROWS:
         if row.instances(config):
             for block in row.blocks:
-                yield block + "_lut" * row.lut_kind, block, Site(config, family, row.lut_kind)
+                yield block + row.suffix, block, row.site(config, family)
 
 
 def count(only: list[str], minutes: float) -> None:

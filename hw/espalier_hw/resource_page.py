@@ -56,9 +56,9 @@ def row_blocks(
     """List key, block, number in the whole design, and place of all blocks that were counted."""
     for row in ROWS:
         for block, times in row.blocks.items():
-            key = block + "_lut" * row.lut_kind
+            key = block + row.suffix
             if row.instances(config) and key in blocks:
-                yield key, block, times * row.instances(config), Site(config, family, row.lut_kind)
+                yield key, block, times * row.instances(config), row.site(config, family)
 
 
 def _name(config: HardwareConfig, family: str) -> str:

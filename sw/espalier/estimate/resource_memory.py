@@ -31,12 +31,17 @@ def lutram(bits: int, words: int, family: str) -> int:
 
 
 def block_ram(bits: int, words: int, dual: bool = False) -> MemoryBlocks:
-    """Block RAMs of a memory; `dual`: two ports that both read or write, otherwise one of each kind."""
+    """Block RAMs of a memory; `dual`: two ports that both read or write, otherwise one of each kind.
+
+    A depth that is no power of two is made of parts that are, and a rest that is rounded up.
+    """
     shapes = _BRAM18_DUAL if dual else _BRAM18_SIMPLE
-    deepest = max(shapes)
-    banks = -(-words // deepest) if words > deepest else 1
-    depth = min(shape for shape in shapes if shape >= min(words, deepest))
-    return MemoryBlocks(bram36=banks * -(-bits // shapes[depth]) / 2)
+    total, smallest, largest = MemoryBlocks(), min(shapes), max(shapes)
+    while words > 0:
+        depth = min(1 << (words.bit_length() - 1), largest) if words > smallest else smallest
+        total += MemoryBlocks(bram36=-(-bits // shapes[depth]) / 2)
+        words -= depth
+    return total
 
 
 def ultra_ram(bits: int, words: int, family: str, dual: bool = False) -> MemoryBlocks:

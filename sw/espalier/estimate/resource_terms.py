@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from espalier.arch.config import HardwareConfig
-from espalier.arch.feature_layout import BANKS
+from espalier.arch.feature_layout import BANK_SIDE, BANKS
 from espalier.arch.operators import PACKED_FIELD_BITS, STREAM_WORD_BITS
 from espalier.arch.program import (
     ACCUMULATOR_BITS,
@@ -17,17 +17,22 @@ from espalier.arch.program import (
 from espalier.arch.registers import COUNTERS
 from espalier.estimate.resource_memory import MemoryBlocks, block_ram, lutram, ultra_ram
 
+# Words of the smallest block RAM with two ports that do either, and of one with a port for reads only.
+_DUAL_WORDS, _SIMPLE_WORDS = 1024, 512
+
 
 @dataclass(frozen=True)
 class Site:
     """A place in a configuration that a block is made for.
 
-    family: "xcup" or "xc7". lut_kind: the block belongs to a branch of kind `lut`, if to any.
+    family: "xcup" or "xc7". lut_kind: the block belongs to a branch of kind `lut`, if to any. bank: number of
+    the feature bank, if it is one.
     """
 
     config: HardwareConfig
     family: str
     lut_kind: bool = False
+    bank: int = 0
 
     @property
     def pes(self) -> int:
@@ -78,12 +83,17 @@ class Site:
 
     @property
     def bank_parts(self) -> int:
-        """Memories of a feature bank in block RAM: powers of two, down to 512, and the rest."""
-        depth, parts = self.config.feature_depth_words, 0
-        while depth > 512:
-            depth -= 1 << (depth.bit_length() - 1)
-            parts += 1
-        return parts + (depth > 0)
+        """Memories of the feature bank if it is in block RAM."""
+        return len(bank_parts(self.config.bank_depth(self.bank)))
+
+
+def bank_parts(depth: int) -> list[int]:
+    """Depths of the block RAMs of a feature bank: powers of two from 1024 words on, then the rest."""
+    parts = []
+    while depth >= _DUAL_WORDS:
+        parts.append(1 << (depth.bit_length() - 1))
+        depth -= parts[-1]
+    return [*parts, depth] if depth else parts
 
 
 Term = Callable[[Site], float]
@@ -118,12 +128,21 @@ class Block:
 
 @dataclass(frozen=True)
 class Row:
-    """Blocks that an estimate shows together. instances: how often; blocks: how many of each in one."""
+    """Blocks that an estimate shows together. instances: how often; blocks: how many of each in one.
+
+    lut_kind, bank: see `Site`. suffix: tells the blocks of the row from those of the same name in others.
+    """
 
     name: str
     instances: Callable[[HardwareConfig], int]
     blocks: dict[str, int]
     lut_kind: bool = False
+    bank: int = 0
+    suffix: str = ""
+
+    def site(self, config: HardwareConfig, family: str) -> Site:
+        """Place of the row's blocks."""
+        return Site(config, family, self.lut_kind, self.bank)
 
 
 def _strip_bits(site: Site) -> int:
@@ -138,6 +157,31 @@ def _branches(site: Site) -> int:
 def _multipliers(site: Site) -> int:
     """DSP slices of a multiplication of sums: the slices of the 7 series take 25 bits, not 27."""
     return 1 if site.family == "xcup" else 2
+
+
+def _tile_words(site: Site) -> int:
+    """Bits of all words of feature banks that meet at the port for single tiles."""
+    banks = (Site(site.config, site.family, bank=bank) for bank in range(BANKS))
+    return site.tile_bits * sum(1 if b.bank < b.config.uram_banks else b.bank_parts for b in banks)
+
+
+def _table_memory(site: Site) -> MemoryBlocks:
+    if site.config.table_in_ultra:
+        return ultra_ram(TABLE_WORD_BITS, site.config.table_depth_words, site.family)
+    return block_ram(TABLE_WORD_BITS, site.config.table_depth_words)
+
+
+def _bank_memory(site: Site) -> MemoryBlocks:
+    """Count a bank in block RAM, whose last part needs no second port that reads if it is small."""
+    parts = bank_parts(site.config.bank_depth(site.bank))
+    small = parts[-1] <= _SIMPLE_WORDS
+    return sum(
+        (
+            block_ram(site.tile_bits, words, dual=not (small and part == len(parts) - 1))
+            for part, words in enumerate(parts)
+        ),
+        MemoryBlocks(),
+    )
 
 
 _TILES_AHEAD = 16  # residual tiles that an output stage has room for
@@ -172,10 +216,7 @@ BLOCKS: dict[str, Block] = {
             + lutram(s.output_lanes * ACCUMULATOR_BITS, s.config.output_beats, s.family)
         ),
         dsp=lambda s: s.output_lanes * _multipliers(s),
-        memory=lambda s: (
-            ultra_ram(TABLE_WORD_BITS, s.config.table_depth_words, s.family)
-            + MemoryBlocks(bram36=s.output_lanes / 2)
-        ),
+        memory=lambda s: _table_memory(s) + MemoryBlocks(bram36=s.output_lanes / 2),
     ),
     "branch_frame": Block(lut=(lambda s: s.pes,), ff=(lambda s: s.pes.bit_length(),)),
     "pool_unit": Block(
@@ -195,17 +236,17 @@ BLOCKS: dict[str, Block] = {
         ff=(_branches, lambda s: s.config.branches * s.tile_bits, lambda s: s.tile_bits),
     ),
     "feature_frame": Block(
-        lut=(lambda s: s.tile_bits * (s.config.uram_banks + (BANKS - s.config.uram_banks) * s.bank_parts),),
+        lut=(lambda s: s.tile_bits, _tile_words),
         ff=(lambda s: s.tile_bits,),
     ),
     "feature_bank_ultra": Block(
         ff=(lambda s: s.tile_bits,),
-        memory=lambda s: ultra_ram(s.tile_bits, s.config.feature_depth_words, s.family, dual=True),
+        memory=lambda s: ultra_ram(s.tile_bits, s.config.bank_depth(s.bank), s.family, dual=True),
     ),
     "feature_bank_block": Block(
         lut=(lambda s: s.bank_parts, lambda s: s.tile_bits * (s.bank_parts - 1)),
         ff=(lambda s: s.bank_parts, lambda s: s.tile_bits * s.bank_parts, lambda s: s.tile_bits),
-        memory=lambda s: _bank_memory(s),
+        memory=_bank_memory,
     ),
     "loader": Block(lut=(_branches,), ff=(_branches,)),
     "load_walker": Block(lut=(lambda s: s.config.word_beats,), ff=(lambda s: s.tile_bits,)),
@@ -239,16 +280,10 @@ BLOCKS: dict[str, Block] = {
 }
 
 
-def _bank_memory(site: Site) -> MemoryBlocks:
-    total, depth = MemoryBlocks(), site.config.feature_depth_words
-    while depth > 0:
-        part = 1 << (depth.bit_length() - 1) if depth > 512 else depth
-        total += block_ram(site.tile_bits, part, dual=True)
-        depth -= part
-    return total
-
-
 _BRANCH = {"window_walker": 1, "word_writer": 1, "output_stage": 1, "branch_frame": 1}
+
+
+_FIRST = BANK_SIDE  # banks of the first tile row of three, which are deeper than the others
 
 
 def _one(config: HardwareConfig) -> int:
@@ -257,12 +292,26 @@ def _one(config: HardwareConfig) -> int:
 
 ROWS = (
     Row("pe", lambda c: (c.branches - c.lut_branches) * c.pes_per_branch, {"pe": 1}),
-    Row("pe_lut", lambda c: c.lut_branches * c.lut_pes, {"pe": 1}, lut_kind=True),
+    Row("pe_lut", lambda c: c.lut_branches * c.lut_pes, {"pe": 1}, lut_kind=True, suffix="_lut"),
     Row("branch", lambda c: c.branches - c.lut_branches, _BRANCH),
-    Row("branch_lut", lambda c: c.lut_branches, _BRANCH, lut_kind=True),
+    Row("branch_lut", lambda c: c.lut_branches, _BRANCH, lut_kind=True, suffix="_lut"),
     Row("pool_unit", _one, {"pool_unit": 1}),
-    Row("feature_bank_ultra", lambda c: c.uram_banks, {"feature_bank_ultra": 1}),
-    Row("feature_bank_block", lambda c: BANKS - c.uram_banks, {"feature_bank_block": 1}),
+    Row("feature_bank_ultra", lambda c: min(c.uram_banks, _FIRST), {"feature_bank_ultra": 1}),
+    Row("feature_bank_block", lambda c: _FIRST - min(c.uram_banks, _FIRST), {"feature_bank_block": 1}),
+    Row(
+        "feature_bank_ultra_rest",
+        lambda c: max(0, c.uram_banks - _FIRST),
+        {"feature_bank_ultra": 1},
+        bank=_FIRST,
+        suffix="_rest",
+    ),
+    Row(
+        "feature_bank_block_rest",
+        lambda c: BANKS - max(_FIRST, c.uram_banks),
+        {"feature_bank_block": 1},
+        bank=_FIRST,
+        suffix="_rest",
+    ),
     Row(
         "feature_access",
         _one,

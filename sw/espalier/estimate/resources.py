@@ -25,7 +25,10 @@ _LABELS = {
     "lut": ("LUTs", "fewer PEs (pes_per_branch, lut_pes), or more lane pairs in DSP slices (dsp_pairs)"),
     "ff": ("flip-flops", "fewer PEs (pes_per_branch, lut_pes) or branches"),
     "dsp": ("DSP slices", "fewer lane pairs in DSP slices (dsp_pairs, lut_dsp_pairs) or fewer PEs"),
-    "bram36": ("block RAMs", "a smaller feature_depth_words, or more of the banks in UltraRAM (uram_banks)"),
+    "bram36": (
+        "block RAMs",
+        "smaller feature_depth_words and feature_depth_rest_words, or more banks in UltraRAM (uram_banks)",
+    ),
     "uram": ("UltraRAMs", "fewer uram_banks, or smaller stream_depth_words and table_depth_words"),
 }
 RESOURCES = tuple(_LABELS)
@@ -93,7 +96,7 @@ def estimate_resources(config: HardwareConfig, family: str | None = None) -> Res
     for row in ROWS:
         instances = row.instances(config)
         if instances:
-            site = Site(config, family, lut_kind=row.lut_kind)
+            site = row.site(config, family)
             each = ResourceCount()
             for name, times in row.blocks.items():
                 each += estimate_block(name, site) * times
