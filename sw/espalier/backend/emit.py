@@ -9,9 +9,8 @@ import numpy as np
 from espalier.arch.config import HardwareConfig
 from espalier.arch.program import COMMON_FIELDS
 from espalier.backend import descriptors
-from espalier.backend.hazards import Waits, layer_waits
+from espalier.backend.hazards import layer_waits
 from espalier.backend.image import ImageMetadata, LayerInfo, MemoryUse, ProgramImage, TensorInfo
-from espalier.backend.lower import waits_for_load
 from espalier.backend.memory import peak_words
 from espalier.backend.options import CompileOptions
 from espalier.backend.plan import Layer, Placement
@@ -20,8 +19,7 @@ from espalier.backend.select import layer_stream_words, layer_table_entries
 from espalier.backend.streams import END_WORD, STREAM_WORD_BYTES, build_streams, header
 from espalier.backend.tables import TABLE_WORD_BYTES, conv_table
 from espalier.errors import CapacityError
-from espalier.estimate.cycles import load_cycles, store_cycles
-from espalier.estimate.overheads import DEFAULT_OVERHEADS
+from espalier.estimate.report import Estimate, estimate_program
 from espalier.ir.graph import Conv, IntegerGraph, Pool
 
 _MAX_LAYERS = next(field.high for field in COMMON_FIELDS if field.name == "layer")
@@ -36,7 +34,6 @@ class _Emission:
     program: bytearray
     operators: list[int]
     nulls: list[int]
-    cycles: int
 
 
 def emit(
@@ -58,7 +55,7 @@ def emit(
         )
     state = _Emission(
         [bytearray() for _ in range(config.pes)], [bytearray() for _ in range(config.branches)], bytearray(),
-        [], [], DEFAULT_OVERHEADS.run,
+        [], [],
     )  # fmt: skip
     stored = _stored(graph, placements, config, options)
     waits = layer_waits(graph, placements, options.overlap)
@@ -68,7 +65,6 @@ def emit(
         wait = waits[layer.index]
         state.program += descriptors.conv_or_pool(graph, layer, placements, bases, config, wait)
         _fill_memories(layer, config, state)
-        state.cycles += _visible_cycles(layer, placements[layer.node.output], wait)
         if layer.node.output in stored:
             _store(graph, layer.node.output, layer.index, placements, stored, config, state)
     state.program += descriptors.end(config)
@@ -82,7 +78,8 @@ def emit(
         config,
         options.pad,
     )
-    metadata = _metadata(graph, layers, placements, stored, config, options, state)
+    prediction = estimate_program(program, config)
+    metadata = _metadata(graph, layers, placements, stored, config, options, state, prediction)
     return ProgramImage(config.hash, program, metadata)
 
 
@@ -108,9 +105,6 @@ def _load(
 ) -> None:
     place, channels = placements[graph.input], graph.tensors[graph.input].channels
     state.program += descriptors.load(place, channels, config)
-    if not waits_for_load(graph, 0):
-        beats = descriptors.tile_count(place) * channels * config.word_beats
-        state.cycles += load_cycles(beats, config)
 
 
 def _store(
@@ -124,15 +118,6 @@ def _store(
 ) -> None:
     (offset, beats), place, channels = stored[name], placements[name], graph.tensors[name].channels
     state.program += descriptors.store(place, channels, layer, offset, beats, config)
-    words = descriptors.tile_count(place) * channels
-    state.cycles += store_cycles(words, beats)
-
-
-def _visible_cycles(layer: Layer, target: Placement, waits: Waits) -> int:
-    """Cycles that a layer adds to the total: of a pool that overlaps with others only the last tile."""
-    if layer.mapping is not None or waits.barrier:
-        return layer.cycles
-    return layer.cycles // descriptors.tile_count(target)
 
 
 def _fill_memories(layer: Layer, config: HardwareConfig, state: _Emission) -> None:
@@ -185,6 +170,7 @@ def _metadata(
     config: HardwareConfig,
     options: CompileOptions,
     state: _Emission,
+    prediction: Estimate,
 ) -> ImageMetadata:
     memory = [
         MemoryUse("feature", peak_words(placements), config.feature_depth_words),
@@ -200,9 +186,9 @@ def _metadata(
         target=config.name,
         input=graph.input,
         output=graph.output,
-        layers=[_layer_info(graph, layer, state) for layer in layers],
+        layers=[_layer_info(graph, layer, state, prediction) for layer in layers],
         tensors={name: _tensor_info(graph, name, placements, stored, config) for name in placements},
-        predicted_cycles=state.cycles,
+        predicted_cycles=prediction.cycles,
         memory=memory,
         reordered=options.reorder,
         padded=options.pad,
@@ -226,7 +212,7 @@ def _tensor_info(
     )  # fmt: skip
 
 
-def _layer_info(graph: IntegerGraph, layer: Layer, state: _Emission) -> LayerInfo:
+def _layer_info(graph: IntegerGraph, layer: Layer, state: _Emission, prediction: Estimate) -> LayerInfo:
     node, mapping = layer.node, layer.mapping
     target = graph.tensors[node.output]
     pixels = target.height * target.width
@@ -248,7 +234,7 @@ def _layer_info(graph: IntegerGraph, layer: Layer, state: _Emission) -> LayerInf
         null_operators=state.nulls[layer.index],
         dense_macs=int(dense),
         effective_macs=effective,
-        predicted_cycles=layer.cycles,
+        predicted_cycles=prediction.layers[layer.index].cycles,
         tile_groups=len(groups),
         filter_groups=max(groups),
         passes=mapping.passes if mapping is not None else 1,
