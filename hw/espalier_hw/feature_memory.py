@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -18,8 +19,9 @@ from espalier_hw.hierarchy import place
 from espalier_hw.interfaces import tile_bits
 from espalier_hw.tile_address import ADDRESS_BITS
 
-# Words of the smallest block RAM that is as wide as it can be: splitting further would gain nothing.
-_SMALLEST_PART = 512
+# A block RAM of 36 Kbit with two ports that both read or write has 1024 words of 36 bits, one with a read and
+# a write port also 512 words of 72 bits.
+_DUAL_WORDS, _SIMPLE_WORDS = 1024, 512
 _LUT_INPUTS = 6
 
 
@@ -29,7 +31,7 @@ def block_ram_parts(depth: int) -> list[int]:
     Synthesis would round a depth of 3072 up to 4096 words.
     """
     parts = []
-    while depth > _SMALLEST_PART:
+    while depth >= _DUAL_WORDS:
         parts.append(1 << (depth.bit_length() - 1))
         depth -= parts[-1]
     return [*parts, depth] if depth else parts
@@ -42,7 +44,13 @@ class FeatureBank(wiring.Component):
     `tile_enable` and `tile_address` after TILE_LATENCY cycles: one word for each memory of the bank, all
     zero but the one that holds the address, and all zero in cycles to which no read belongs, so that they
     can be ORed. An address outside the bank reads as anything. A word that is written in the cycle of its
-    read reads as before. `tile_enable` and `write_enable` share a port: never both in one cycle.
+    read reads as before. `tile_enable` and `write_enable` share a port: never both in one cycle, unless
+    `tile_address` lies in the small part.
+
+    The last words of a bank in block RAM are its small part if they are at most 512 beyond a multiple of
+    1024: memories of half the size, with a write port and only one read port. There a tile read gives way
+    to a window read: `tile_refused`, combinational, says that both came in one cycle, so that the tile is
+    not read.
     """
 
     LATENCY = 3
@@ -52,6 +60,7 @@ class FeatureBank(wiring.Component):
         """`depth` words of `width` bits, in UltraRAM if `ultra`, else in block RAM."""
         self.depth, self.width, self.ultra = depth, width, ultra
         self.parts = [depth] if ultra else block_ram_parts(depth)
+        self.small = not ultra and self.parts[-1] <= _SIMPLE_WORDS
         super().__init__(
             {
                 "read_enable": In(1),
@@ -60,14 +69,54 @@ class FeatureBank(wiring.Component):
                 "tile_enable": In(1),
                 "tile_address": In(ADDRESS_BITS),
                 "tile_words": Out(width).array(len(self.parts)),
+                "tile_refused": Out(1),
                 "write_enable": In(1),
                 "write_address": In(ADDRESS_BITS),
                 "write_data": In(width),
             }
         )
 
-    def _part(self, m: Module, index: int, start: int, address: Value) -> tuple[Signal, Signal]:
-        """Words from `start`; `address` is that of the shared port.
+    def _dual(self, m: Module, memory: Memory, start: int, shared: Value) -> _Reads:
+        """Memory with two ports; `shared`: address of the second, which writes or reads tiles."""
+        read, tile, write = memory.read_port(), memory.read_port(), memory.write_port()
+        read_here, shared_here = Signal(), Signal()
+        m.d.comb += [
+            read_here.eq(self.read_enable & _inside(self.read_address, start, memory.depth)),
+            shared_here.eq(_inside(shared, start, memory.depth)),
+            read.en.eq(read_here),
+            read.addr.eq(self.read_address),
+            tile.addr.eq(shared),
+            write.en.eq(self.write_enable & shared_here),
+            write.addr.eq(shared),
+            write.data.eq(self.write_data),
+        ]
+        # What this port reads while it writes is never used. Said in the way in which the RAMs do it, so that
+        # both fit into one port: block RAM always reads, UltraRAM does not while it writes.
+        reading = self.tile_enable & ~self.write_enable
+        m.d.comb += tile.en.eq(
+            (reading if self.ultra else self.tile_enable | self.write_enable) & shared_here
+        )
+        return _Reads(read_here, read.data, reading & shared_here, tile.data)
+
+    def _simple(self, m: Module, memory: Memory, start: int) -> _Reads:
+        """Memory with a write port and a read port, which windows have before tiles."""
+        read, write = memory.read_port(), memory.write_port()
+        window_here, tile_here = Signal(), Signal()
+        # Few levels, as the tile reader waits for it in the same cycle: nothing of the bank lies above.
+        m.d.comb += [
+            window_here.eq(self.read_enable & at_least(self.read_address, start)),
+            tile_here.eq(self.tile_enable & at_least(self.tile_address, start)),
+            self.tile_refused.eq(window_here & tile_here),
+            read.en.eq(window_here | tile_here),
+            read.addr.eq(Mux(window_here, self.read_address, self.tile_address)),
+            write.en.eq(self.write_enable & _inside(self.write_address, start, memory.depth)),
+            write.addr.eq(self.write_address),
+            write.data.eq(self.write_data),
+        ]
+        return _Reads(window_here, read.data, tile_here & ~window_here, read.data)
+
+    def _part(self, m: Module, index: int, start: int, shared: Value) -> tuple[Signal, Signal]:
+        """Words from `start`; `shared`: address of the port that two-port memories write and read tiles with.
 
         Returns the word for the window and whether it was meant, both two cycles late.
         """
@@ -75,34 +124,18 @@ class FeatureBank(wiring.Component):
         memory = m.submodules[name] = Memory(
             shape=self.width, depth=size, init=[], attrs={"ram_style": "ultra" if self.ultra else "block"}
         )
-        read, tile, write = memory.read_port(), memory.read_port(), memory.write_port()
-        read_here, shared_here = Signal(name=f"{name}_read_here"), Signal(name=f"{name}_shared_here")
-        m.d.comb += [
-            read_here.eq(self.read_enable & _inside(self.read_address, start, size)),
-            shared_here.eq(_inside(address, start, size)),
-            read.en.eq(read_here),
-            read.addr.eq(self.read_address),
-            tile.addr.eq(address),
-            write.en.eq(self.write_enable & shared_here),
-            write.addr.eq(address),
-            write.data.eq(self.write_data),
-        ]
-        # What this port reads while it writes is never used. Said in the way in which the RAMs do it, so that
-        # both fit into one port: block RAM always reads, UltraRAM does not while it writes.
-        either = Mux(self.ultra, self.tile_enable & ~self.write_enable, self.tile_enable | self.write_enable)
-        m.d.comb += tile.en.eq(either & shared_here)
-
+        small = self.small and index == len(self.parts) - 1
+        reads = self._simple(m, memory, start) if small else self._dual(m, memory, start, shared)
         reading = Signal(name=f"{name}_reading", reset_less=True)
         chosen = Signal(name=f"{name}_chosen", reset_less=True)
         tile_reading = Signal(name=f"{name}_tile_reading", reset_less=True)
         output = Signal(self.width, name=f"{name}_output", reset_less=True)
         word = Signal(self.width, name=f"{name}_word", reset_less=True)
-        m.d.sync += [reading.eq(read_here), chosen.eq(reading)]
-        m.d.sync += tile_reading.eq(self.tile_enable & shared_here)
+        m.d.sync += [reading.eq(reads.window), chosen.eq(reading), tile_reading.eq(reads.tile)]
         with m.If(reading):
-            m.d.sync += output.eq(read.data)
+            m.d.sync += output.eq(reads.window_data)
         with m.If(tile_reading):
-            m.d.sync += word.eq(tile.data)
+            m.d.sync += word.eq(reads.tile_data)
         with m.Else():
             m.d.sync += word.eq(0)
         m.d.comb += self.tile_words[index].eq(word)
@@ -112,12 +145,12 @@ class FeatureBank(wiring.Component):
         """Memories, their output registers, and for windows a register after the choice between them."""
         m = Module()
         data = Signal(self.width, reset_less=True)
-        address = Signal(ADDRESS_BITS)
-        m.d.comb += address.eq(Mux(self.write_enable, self.write_address, self.tile_address))
+        shared = Signal(ADDRESS_BITS)
+        m.d.comb += shared.eq(Mux(self.write_enable, self.write_address, self.tile_address))
         start = 0
         word: Value = Const(0, self.width)
         for index, size in enumerate(self.parts):
-            output, chosen = self._part(m, index, start, address)
+            output, chosen = self._part(m, index, start, shared)
             word = Mux(chosen, output, word) if index else output
             start += size
         with m.If(delay(m, self.read_enable, self.LATENCY - 1)):
@@ -126,17 +159,43 @@ class FeatureBank(wiring.Component):
         return m
 
 
+@dataclass(frozen=True)
+class _Reads:
+    """Whether a memory is read for a window and for a tile, and what it answers one cycle later."""
+
+    window: Value
+    window_data: Value
+    tile: Value
+    tile_data: Value
+
+
 def _inside(address: Value, start: int, size: int) -> Value:
     """Whether an address belongs to the `size` words from `start`."""
     return (address >= start) & (address < start + size)
+
+
+def at_least(address: Value, start: int) -> Value:
+    """Whether an address is `start`, a multiple of 1024, or more."""
+    return address[_DUAL_WORDS.bit_length() - 1 :] >= start // _DUAL_WORDS
+
+
+def small_parts(config: HardwareConfig) -> dict[int, int]:
+    """Banks with a small part, and its first word."""
+    small = {}
+    for index in range(BANKS):
+        ultra = index < config.uram_banks
+        parts = [] if ultra else block_ram_parts(config.bank_depth(index))
+        if parts and parts[-1] <= _SIMPLE_WORDS:
+            small[index] = sum(parts[:-1])
+    return small
 
 
 class FeatureMemory(wiring.Component):
     """Nine banks: a window read has an address in each, a write or a single read goes to one of them.
 
     read_data: LATENCY cycles after `read_enable`. tile_data: TILE_LATENCY cycles after a bit of `tile_enable`
-    was set, zero when there is no read. A bank may not be written and tile-read in the same cycle. See
-    `FeatureBank` for the rest.
+    was set, zero when there is no read. tile_refused: in this cycle no tile is read. See `FeatureBank` for
+    the rest.
     """
 
     LATENCY = FeatureBank.LATENCY
@@ -153,6 +212,7 @@ class FeatureMemory(wiring.Component):
                 "tile_enable": In(BANKS),
                 "tile_address": In(ADDRESS_BITS),
                 "tile_data": Out(width),
+                "tile_refused": Out(1),
                 "write_enable": In(BANKS),
                 "write_address": In(ADDRESS_BITS),
                 "write_data": In(width),
@@ -163,10 +223,12 @@ class FeatureMemory(wiring.Component):
         """Put the first banks into UltraRAM, as many as the configuration says."""
         m = Module()
         words: list[Value] = []
+        refused: list[Value] = []
         for index in range(BANKS):
             ultra = index < self.config.uram_banks
-            bank = FeatureBank(self.config.feature_depth_words, tile_bits(self.config), ultra)
+            bank = FeatureBank(self.config.bank_depth(index), tile_bits(self.config), ultra)
             kind = "feature_bank_ultra" if ultra else "feature_bank_block"
+            kind += "_rest" * (bank.depth != self.config.feature_depth_words)
             place(m, platform, f"bank_{index}", kind, bank)
             m.d.comb += [
                 bank.read_enable.eq(self.read_enable),
@@ -179,6 +241,8 @@ class FeatureMemory(wiring.Component):
                 bank.write_data.eq(self.write_data),
             ]
             words.extend(bank.tile_words)
+            refused.append(bank.tile_refused)
+        m.d.comb += self.tile_refused.eq(Cat(refused).any())
         m.d.comb += self.tile_data.eq(_or_in_two_cycles(m, words))
         return m
 

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.feature_layout import BANKS
-from espalier_hw.feature_memory import FeatureMemory
+from espalier_hw.feature_memory import FeatureMemory, small_parts
 from espalier_hw.interfaces import (
     TILE_ADDRESS,
     WINDOW_REQUEST,
@@ -87,7 +87,7 @@ class FeatureSystem(wiring.Component):
             ]
 
     def _tiles(self, m: Module, memory: FeatureMemory, writer: WritePort) -> None:
-        m.submodules.tiles = tiles = TileReader(self.config.branches)
+        m.submodules.tiles = tiles = TileReader(self.config.branches, small_parts(self.config))
         wiring.connect(m, wiring.flipped(self.store_request), tiles.store_request)
         for index in range(self.config.branches):
             wiring.connect(m, wiring.flipped(self.residual_request[index]), tiles.residual_request[index])
@@ -98,6 +98,7 @@ class FeatureSystem(wiring.Component):
             tiles.coming_column.eq(writer.coming_column),
             memory.tile_enable.eq(tiles.tile_enable),
             memory.tile_address.eq(tiles.tile_address),
+            tiles.refused.eq(memory.tile_refused),
             self.store_valid.eq(tiles.store_valid),
             self.tile_data.eq(memory.tile_data),
         ]

@@ -94,8 +94,9 @@ class TableWalker(wiring.Component):
     def _read_table(self, m: Module, read: data.View, room: Signal, read_valid: Signal) -> data.View:
         """Count through the entries of all tiles; returns the table word that belongs to `read`."""
         depth = self.config.table_depth_words
+        style = "ultra" if self.config.table_in_ultra else "block"
         m.submodules.table = table = memory.Memory(
-            shape=TABLE_WORD_BITS, depth=depth, init=[], attrs={"ram_style": "ultra"}
+            shape=TABLE_WORD_BITS, depth=depth, init=[], attrs={"ram_style": style}
         )
         write_port, read_port = table.write_port(), table.read_port()
         m.submodules.tiles = tiles = TileWalk()

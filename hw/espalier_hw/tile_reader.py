@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from espalier.arch.feature_layout import BANK_SIDE, BANKS
 from espalier_hw.arbitration import HoldingRegister, RoundRobin, delay, select
-from espalier_hw.feature_memory import FeatureMemory
+from espalier_hw.feature_memory import FeatureMemory, at_least
 from espalier_hw.interfaces import TILE_ADDRESS
 from espalier_hw.lutram_fifo import LutramFifo
 from espalier_hw.tile_address import ADDRESS_BITS, TileAddress
@@ -20,15 +22,20 @@ _UNDER_WAY = 8
 class TileReader(wiring.Component):
     """One single read a cycle: residual tiles (round robin), then tiles to store.
 
-    A read waits in a cycle in which a word is written into its bank; reads keep their order.
+    A read waits in a cycle in which a word is written into its bank; reads keep their order. A read from the
+    small part of a bank (see `FeatureBank`) takes two cycles, as it may be refused, and is repeated while it
+    is: while windows come from these words too. They do not come for ever: branches that wait for a residual
+    tile soon stop asking for windows, all others have enough of them when the layer ends, and tiles are
+    stored when no layer is at work.
     residual_valid (one bit a branch), store_valid: the requester's word is on `FeatureMemory.tile_data` now;
     answers come in the order of the requests and are never refused. coming*: see `WritePort`.
-    tile_enable, tile_address: ports of `FeatureMemory`.
+    tile_enable, tile_address, refused: ports of `FeatureMemory`.
     """
 
-    def __init__(self, branches: int) -> None:
-        """`branches`: number of requesters of residual tiles."""
+    def __init__(self, branches: int, small_parts: Mapping[int, int] | None = None) -> None:
+        """branches: number of requesters of residual tiles; small_parts: see `feature_memory.small_parts`."""
         self.branches = branches
+        self.small_parts = dict(small_parts or {})
         super().__init__(
             {
                 "residual_request": In(stream.Signature(TILE_ADDRESS)).array(branches),
@@ -38,6 +45,7 @@ class TileReader(wiring.Component):
                 "coming_column": In(2),
                 "tile_enable": Out(BANKS),
                 "tile_address": Out(ADDRESS_BITS),
+                "refused": In(1),
                 "residual_valid": Out(branches),
                 "store_valid": Out(1),
             }
@@ -81,16 +89,24 @@ class TileReader(wiring.Component):
         word, row, column, reader = _split(waiting.read_data, ADDRESS_BITS, 2, 2, self.branches + 1)
         clash = self.coming & (row == self.coming_row) & (column == self.coming_column)
         reading = Signal()
-        m.d.comb += [reading.eq(waiting.available & ~clash), waiting.read.eq(reading)]
-
-        enable, read_address = Signal(BANKS), Signal(ADDRESS_BITS, reset_less=True)
-        bank = row * BANK_SIDE + column
-        m.d.sync += [
-            enable.eq(Cat(reading & (bank == index) for index in range(BANKS))),
-            read_address.eq(word),
+        # One bit a bank, and whether the read that is being asked for may be refused.
+        enable, uncertain = Signal(BANKS), Signal()
+        m.d.comb += [
+            reading.eq(waiting.available & ~clash & ~uncertain),
+            waiting.read.eq(reading),
         ]
+        read_address, asking = Signal(ADDRESS_BITS, reset_less=True), Signal(self.branches + 1)
+        bank = row * BANK_SIDE + column
+        banks = [bank == index for index in range(BANKS)]
+        with m.If(~self.refused):
+            m.d.sync += [
+                enable.eq(Cat(reading & chosen for chosen in banks)),
+                uncertain.eq(reading & self._small(banks, word)),
+                read_address.eq(word),
+                asking.eq(Mux(reading, reader, 0)),
+            ]
         answered = delay(
-            m, Mux(reading, reader, 0), 1 + FeatureMemory.TILE_LATENCY, control=True, name="answered"
+            m, Mux(self.refused, 0, asking), FeatureMemory.TILE_LATENCY, control=True, name="answered"
         )
         m.d.comb += [
             self.tile_enable.eq(enable),
@@ -100,6 +116,13 @@ class TileReader(wiring.Component):
         ]
         self._count(m, room, owner.any(), reading)
         return m
+
+    def _small(self, banks: list[Value], word: Value) -> Value:
+        """Whether a word of one of the `banks` belongs to a small part."""
+        starts: dict[int, list[Value]] = {start: [] for start in self.small_parts.values()}
+        for bank, start in self.small_parts.items():
+            starts[start].append(banks[bank])
+        return Cat(Cat(some).any() & at_least(word, start) for start, some in starts.items()).any()
 
     def _count(self, m: Module, room: Signal, begun: Value, reading: Value) -> None:
         """`room` is low when no further read may begin; it knows one cycle late of those that have begun."""

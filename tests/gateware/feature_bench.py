@@ -15,7 +15,7 @@ from espalier_hw.window_reader import window_model
 TINY = load_config("tiny")
 
 
-def small(tile_size, branches=2, depth=256, uram_banks=2):
+def small(tile_size, branches=2, depth=256, uram_banks=2, rest=8192):
     return dataclasses.replace(
         TINY,
         tile_size=tile_size,
@@ -23,6 +23,7 @@ def small(tile_size, branches=2, depth=256, uram_banks=2):
         lut_branches=0,
         lut_pes=0,
         feature_depth_words=depth,
+        feature_depth_rest_words=rest,
         dsp_pairs=0,
         uram_banks=uram_banks,
     )

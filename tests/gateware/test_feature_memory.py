@@ -64,27 +64,34 @@ def test_tile_address_matches_the_layout():
 
 @pytest.mark.parametrize(
     ("depth", "parts"),
-    [(3072, [2048, 1024]), (1024, [1024]), (64, [64]), (1700, [1024, 512, 164]), (600, [512, 88])],
+    [
+        *((3072, [2048, 1024]), (2560, [2048, 512]), (1024, [1024]), (64, [64])),
+        *((1700, [1024, 676]), (1500, [1024, 476]), (600, [600])),
+    ],
 )
 def test_block_ram_parts(depth, parts):
     assert block_ram_parts(depth) == parts
 
 
-@pytest.mark.parametrize(("depth", "ultra"), [(64, False), (1100, False), (1100, True)])
-def test_bank(depth, ultra):
-    """Windows on one port, writes or single reads on the other."""
+@pytest.mark.parametrize(
+    ("depth", "ultra", "small"),
+    [(64, False, 0), (1100, False, 1024), (1100, True, 1100), (700, False, 700), (1700, False, 1700)],
+)
+def test_bank(depth, ultra, small):
+    """Windows on one port, writes or single reads on the other; in words from `small` one read at a time."""
     dut = FeatureBank(depth, 24, ultra)
     rng = random.Random(2)
     memory = [0] * depth
-    hot = [0, depth - 1, depth // 2, *(a for a in (511, 512, 1023, 1024) if a < depth)]
+    hot = [0, depth - 1, depth // 2, *(a for a in (511, 512, 1023, 1024, 1025) if a < depth)]
 
     async def bench(ctx):
         expected = [None] * (dut.LATENCY + 1)
         tiles = [0] * (dut.TILE_LATENCY + 1)
         for _ in range(1000):
             read, write, tile = rng.random() < 0.6, rng.random() < 0.4, rng.random() < 0.7
-            tile = tile and not write
             read_address, write_address, tile_address = (rng.choice(hot) for _ in range(3))
+            tile = tile and (tile_address >= small or not write)
+            refused = tile and read and small <= min(tile_address, read_address)
             data = rng.randrange(1 << 24)
             ctx.set(dut.read_enable, read)
             ctx.set(dut.read_address, read_address)
@@ -94,7 +101,8 @@ def test_bank(depth, ultra):
             ctx.set(dut.write_address, write_address)
             ctx.set(dut.write_data, data)
             expected = [*expected[1:], memory[read_address] if read else expected[-1]]
-            tiles = [*tiles[1:], memory[tile_address] if tile else 0]
+            tiles = [*tiles[1:], memory[tile_address] if tile and not refused else 0]
+            assert ctx.get(dut.tile_refused) == refused
             if write:
                 memory[write_address] = data
             await ctx.tick()

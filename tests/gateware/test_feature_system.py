@@ -79,14 +79,17 @@ def test_everything_at_once(stall):
     assert sorted(bench.trace) == sorted(expected)
 
 
-@pytest.mark.parametrize(("uram_banks", "depth"), [(0, 700), (9, 700), (4, 64)])
-def test_reads_see_what_was_written_before_they_were_requested(uram_banks, depth):
+@pytest.mark.parametrize(
+    ("uram_banks", "depth", "rest", "base"),
+    [(0, 700, 690, 510), (9, 700, 700, 510), (4, 80, 64, 0), (0, 64, 64, 0), (0, 1100, 1030, 1023)],
+)
+def test_reads_see_what_was_written_before_they_were_requested(uram_banks, depth, rest, base):
     """Few words, all of them rewritten all the time, by all writers, and read by all readers."""
-    config = small(4, branches=2, depth=depth, uram_banks=uram_banks)
+    config = small(4, branches=2, depth=depth, uram_banks=uram_banks, rest=rest)
     bench = Bench(config, 9, stall=0.4)
     rng = bench.rng
-    # The words lie on both sides of the border between two memories of a bank, if there are two.
-    tensor = Tensor(rng, 4, 510 if depth > 512 else 0, 2, 2, 3)
+    # The words lie on both sides of the border between two memories of a bank, if there is one.
+    tensor = Tensor(rng, 4, base, 2, 2, 3)
     places = tensor.all_tiles()
     versions = {place: [tensor.value(place)] for place in places}
     promised = [[] for _ in range(6)]  # per reader: place, and the oldest version that may be read

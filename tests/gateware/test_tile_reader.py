@@ -8,12 +8,14 @@ from espalier.arch.feature_layout import tile_position
 from espalier_hw.tile_reader import TileReader
 
 
-def run(tensor, requests, rng, stall, writes):
+def run(tensor, requests, rng, stall, writes, refusals=0.0):
     """Returns reads (bank, word) and answers (requester), in order, with their cycles.
 
-    writes: probability that a word is written in a cycle, into bank 0 if it is 1.
+    writes: probability that a word is written in a cycle, into bank 0 if it is 1; refusals: that a read is
+    refused.
     """
-    dut = TileReader(2)
+    # Tiles of the bank rows 1 and 2 are in small parts if reads are refused at all.
+    dut = TileReader(2, dict.fromkeys(range(3, 9), 0) if refusals else None)
     reads, answers, begun = [], [], []
     streams = [*dut.residual_request, dut.store_request]
 
@@ -25,7 +27,7 @@ def run(tensor, requests, rng, stall, writes):
         return bench
 
     async def monitor(ctx):
-        cycle, blocked = 0, None
+        cycle, blocked, repeated = 0, None, None
         total = sum(map(len, requests))
         while len(answers) < total:
             # A word that is announced now is written in the next cycle.
@@ -34,14 +36,21 @@ def run(tensor, requests, rng, stall, writes):
             ctx.set(dut.coming, coming)
             ctx.set(dut.coming_row, bank // 3)
             ctx.set(dut.coming_column, bank % 3)
+            refused = ctx.get(dut.tile_enable) >= 1 << 3 and rng.random() < refusals
+            ctx.set(dut.refused, refused)
             _, _, enable, word, *valids = await ctx.tick().sample(
                 dut.tile_enable, dut.tile_address, *dut.residual_valid, dut.store_valid
             )
             if enable:
                 read = enable.bit_length() - 1
                 assert enable == 1 << read
-                assert read != blocked
-                reads.append((cycle, read, word))
+                # Only reads of a memory with a port of its own for writing are refused, and repeated.
+                assert read != blocked or repeated
+                assert repeated in (None, (read, word))
+                repeated = (read, word) if refused else None
+                if not refused:
+                    reads.append((cycle, read, word))
+            assert enable or not repeated
             assert sum(valids) <= 1
             answers.extend((cycle, index) for index, valid in enumerate(valids) if valid)
             blocked = bank if coming else None
@@ -52,12 +61,15 @@ def run(tensor, requests, rng, stall, writes):
     return reads, answers
 
 
-@pytest.mark.parametrize(("stall", "writes"), [(0.0, 0.0), (0.0, 0.7), (0.6, 0.3), (0.9, 0.9)])
-def test_reads_are_answered_in_order(stall, writes):
+@pytest.mark.parametrize(
+    ("stall", "writes", "refusals"),
+    [(0.0, 0.0, 0.0), (0.0, 0.7, 0.0), (0.6, 0.3, 0.0), (0.9, 0.9, 0.3), (0.0, 0.3, 0.9)],
+)
+def test_reads_are_answered_in_order(stall, writes, refusals):
     rng = generator(3)
     tensor = Tensor(rng, 4, 5, 5, 4, 3)
     requests = [[tensor.random_tile(rng) for _ in range(60)] for _ in range(3)]
-    reads, answers = run(tensor, requests, rng, stall, writes)
+    reads, answers = run(tensor, requests, rng, stall, writes, refusals)
     assert len({cycle for cycle, *_ in reads}) == len(reads) == len(answers) == 180
     assert {then - cycle for (cycle, *_), (then, _) in zip(reads, answers, strict=True)} == {4}
     for index, places in enumerate(requests):

@@ -175,7 +175,7 @@ def test_resnet_stem_is_pooled_in_place_without_a_barrier():
     assert places[tensor].pitch == 6
     waits = layer_waits(graph, places, True)
     assert not any(wait.barrier for wait in waits)
-    assert [wait.wait_pool for wait in waits] == [False, False, False, True]
+    assert [wait.wait_pool for wait in waits] == [False, False, True, False]
 
 
 @pytest.mark.parametrize("size", [16, 23, 32])

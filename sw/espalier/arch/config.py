@@ -15,6 +15,11 @@ import yaml
 from espalier.arch.operators import WORD_TAPS
 from espalier.errors import ConfigError
 
+# Banks that the first tile row of three lies in; see `espalier.arch.feature_layout`.
+_FIRST_ROW_BANKS = 3
+# A block RAM of 36 Kbit holds 512 words of 72 bits: what is deeper than this is better off in an UltraRAM.
+_DEEPEST_BLOCK_TABLE = 2560
+
 # Bumped whenever RTL or program format change in a way that old program images would not survive.
 ARCH_VERSION = 2
 
@@ -49,7 +54,15 @@ class HardwareConfig:
     accumulators: int = _field("partial sums a PE can hold, a power of two", "filters", 4, 32)
     stream_depth_words: int = _field("operator memory of one PE", "72-bit words", 64, 16384)
     table_depth_words: int = _field("requantisation table of one branch", "72-bit words", 64, 16384)
-    feature_depth_words: int = _field("depth of one of the nine feature banks", "tile words", 64, 8192)
+    feature_depth_words: int = _field(
+        "depth of a feature bank of the first tile row of three (banks 0..2)", "tile words", 64, 8192
+    )
+    feature_depth_rest_words: int = _field(
+        "depth of the other six feature banks, no more than `feature_depth_words` of it in use",
+        "tile words",
+        64,
+        8192,
+    )
     program_depth_words: int = _field("program memory", "128-bit words", 64, 8192)
     dsp_pairs: int = _field("lane pairs of a PE in DSP slices; the others are fabric", "pairs", 0, 32)
     lut_branches: int = _field("branches, the last ones, that are of kind `lut`", "branches", 0, 8)
@@ -147,6 +160,19 @@ class HardwareConfig:
     def window_columns(self) -> int:
         """Columns of a window, all that any column offset can select."""
         return 3 * self.tile_size - 2
+
+    def bank_depth(self, bank: int) -> int:
+        """Tile words of feature bank 0..8.
+
+        The second and third tile row of three need less: 16 tile rows are 6, 5 and 5.
+        """
+        rest = min(self.feature_depth_rest_words, self.feature_depth_words)
+        return self.feature_depth_words if bank < _FIRST_ROW_BANKS else rest
+
+    @property
+    def table_in_ultra(self) -> bool:
+        """Whether requantisation tables lie in UltraRAM; small ones lie in block RAM."""
+        return self.table_depth_words > _DEEPEST_BLOCK_TABLE
 
     @property
     def output_beats(self) -> int:

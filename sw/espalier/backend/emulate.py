@@ -130,7 +130,8 @@ class Emulator:
         base, pitch, channels = (fields[f"{prefix}_{name}"] for name in ("base", "pitch", "channels"))
         shape = fields[f"{prefix}_tiles_y"], fields[f"{prefix}_tiles_x"]
         bank, word = tile_positions(base, pitch, channels, *shape)
-        if word.max() >= self.config.feature_depth_words:
+        depths = np.array([self.config.bank_depth(number) for number in range(BANKS)])
+        if (word >= depths[bank]).any():
             self._fail(f"word {word.max()} of the feature memory")
         return bank, word
 

@@ -18,10 +18,15 @@ from espalier.passes.lower_padding import tensor_pad
 
 @dataclass(frozen=True)
 class _Tensor:
-    """Words of a tensor and the nodes that use it; `last` is one beyond all nodes for the graph's output."""
+    """Words of a tensor and the nodes that use it; `last` is one beyond all nodes for the graph's output.
+
+    words: in the banks of the first tile row of three, rest_words: in those of the second; the third needs no
+    more than the second.
+    """
 
     name: str
     words: int
+    rest_words: int
     pitch: int
     uses: list[int]
     last: int
@@ -30,6 +35,24 @@ class _Tensor:
     def first(self) -> int:
         return self.uses[0]
 
+
+@dataclass(frozen=True)
+class _Rows:
+    """Tile rows with banks of the same depth: their name, one of the banks, a tensor's words in it."""
+
+    name: str
+    bank: int
+    words: Callable[[_Tensor], int]
+
+    def end(self, tensor: _Tensor, bases: dict[str, int]) -> int:
+        """One beyond the tensor's last word."""
+        return bases[tensor.name] + self.words(tensor) if self.words(tensor) else 0
+
+
+_ROWS = (
+    _Rows("first tile row of three", 0, lambda tensor: tensor.words),
+    _Rows("second and third tile row of three", BANK_SIDE, lambda tensor: tensor.rest_words),
+)
 
 _Unit = list[_Tensor]  # tensors that begin at the same word, the largest first
 _Conflict = Callable[[_Tensor, _Tensor], bool]
@@ -54,8 +77,9 @@ def place_tensors(graph: IntegerGraph, config: HardwareConfig, overlap: bool = T
         units = _units(graph, config, in_place)
         for order in _orders(units):
             bases = _place(order, _conflict(graph, apart))
-            peak = max(bases[tensor.name] + tensor.words for unit in units for tensor in unit)
-            missing = max(peak - config.feature_depth_words, 0)
+            tensors = [tensor for unit in units for tensor in unit]
+            peak = max(bases[tensor.name] + tensor.words for tensor in tensors)
+            missing = sum(_missing(rows, tensors, bases, config) for rows in _ROWS)
             places = _placements(graph, bases, units, config)
             waits = layer_waits(graph, places, overlap)
             barriers = sum(wait.barrier for wait in waits)
@@ -72,7 +96,7 @@ def place_tensors(graph: IntegerGraph, config: HardwareConfig, overlap: bool = T
 
 
 def peak_words(placements: dict[str, Placement]) -> int:
-    """Words of a bank that are used at any time."""
+    """Words of a bank of the first tile row of three that are used at any time; no other bank needs more."""
     return max(place.base + place.words for place in placements.values())
 
 
@@ -90,12 +114,17 @@ def _units(graph: IntegerGraph, config: HardwareConfig, in_place: bool) -> list[
         tensor = graph.tensors[name]
         tiles_y, tiles_x = tile_grid(tensor, config.tile_size)
         pitch = unit[0].pitch if unit else tensor_pitch(tiles_x)
-        rows = -(-tiles_y // BANK_SIDE)
-        words = ((rows - 1) * pitch + tensor_pitch(tiles_x)) * tensor.channels
+        words, rest = (_bank_words(tiles_y - row, tiles_x, pitch, tensor.channels) for row in (0, 1))
         last = len(graph.nodes) if name == graph.output else uses[name][-1]
-        unit.append(_Tensor(name, words, pitch, uses[name], last))
+        unit.append(_Tensor(name, words, rest, pitch, uses[name], last))
         units[name] = unit
     return list({id(unit): unit for unit in units.values()}.values())
+
+
+def _bank_words(tiles_y: int, tiles_x: int, pitch: int, channels: int) -> int:
+    """Words of a bank up to a tensor's last one; `tiles_y` counts from the first tile row that lies in it."""
+    rows = -(-tiles_y // BANK_SIDE)
+    return ((rows - 1) * pitch + tensor_pitch(tiles_x)) * channels if rows > 0 else 0
 
 
 def _orders(units: list[_Unit]) -> tuple[list[_Unit], ...]:
@@ -107,6 +136,8 @@ def _orders(units: list[_Unit]) -> tuple[list[_Unit], ...]:
         sorted(units, key=lambda u: (u[0].first, -u[0].words)),
         sorted(units, key=lambda u: (-u[0].words * (length(u) + 1), u[0].first)),
         sorted(units, key=lambda u: (-length(u), -u[0].words)),
+        # What needs less in the second and third row comes last: on top, where those rows end earlier.
+        sorted(units, key=lambda u: (u[0].words - u[0].rest_words, u[0].first)),
     )
 
 
@@ -157,16 +188,22 @@ def _placements(
     return result
 
 
+def _missing(rows: _Rows, tensors: list[_Tensor], bases: dict[str, int], config: HardwareConfig) -> int:
+    """Words by which the banks of some tile rows are too small."""
+    return max(0, max(rows.end(tensor, bases) for tensor in tensors) - config.bank_depth(rows.bank))
+
+
 def _explain(
     graph: IntegerGraph, config: HardwareConfig, tensors: list[_Tensor], bases: dict[str, int]
 ) -> None:
+    rows = max(_ROWS, key=lambda some: _missing(some, tensors, bases, config))
     steps = range(len(graph.nodes))
     live = {step: [t for t in tensors if t.first <= step <= t.last] for step in steps}
-    step = max(steps, key=lambda s: max(bases[t.name] + t.words for t in live[s]))
-    needed = max(bases[t.name] + t.words for t in live[step])
-    names = ", ".join(f"{t.name} {t.words}" for t in live[step])
+    step = max(steps, key=lambda s: max(rows.end(t, bases) for t in live[s]))
+    needed, depth = max(rows.end(t, bases) for t in live[step]), config.bank_depth(rows.bank)
+    names = ", ".join(f"{t.name} {rows.words(t)}" for t in live[step])
     raise CapacityError(
-        f"feature memory: layer {graph.nodes[step].name} needs {needed} words per bank ({names}),"
-        f" the target '{config.name}' has {config.feature_depth_words}"
-        f" ({needed - config.feature_depth_words} too many); use a smaller picture or a narrower network"
+        f"feature memory: layer {graph.nodes[step].name} needs {needed} words in each bank of the {rows.name}"
+        f" ({names}), the target '{config.name}' has {depth} ({needed - depth} too many);"
+        " use a smaller picture or a narrower network"
     )
