@@ -16,7 +16,7 @@ from espalier_hw.csr import counter_address_bits
 from espalier_hw.feature_dma import LoadWalker, StoreWalker
 from espalier_hw.feature_system import FeatureSystem
 from espalier_hw.hierarchy import place
-from espalier_hw.interfaces import dma_beat, dma_command, tile_bits
+from espalier_hw.interfaces import dma_beat, dma_command, write_trace
 from espalier_hw.loader import Loader
 from espalier_hw.pool_unit import PoolUnit
 from espalier_hw.scoreboard import Scoreboard
@@ -31,7 +31,7 @@ def core_signature(config: HardwareConfig) -> dict[str, wiring.Member]:
     read_*, write_*: command and data streams of the AXI engines; write_idle: no write is outstanding.
     counter_*: read port of the layer counters. layer, state: register values; the state holds the sequencer's
     state in bits 3..0 and, from bit 8 on, whether loader, LOAD and STORE are at work.
-    observed_*: writes into the feature memory, for simulation.
+    observed: writes into the feature memory, for simulation.
     """
     address = config.axi_address_bits
     return {
@@ -54,11 +54,7 @@ def core_signature(config: HardwareConfig) -> dict[str, wiring.Member]:
         "counter_data": Out(COUNTER_BITS),
         "layer": Out(8),
         "state": Out(16),
-        "observed_valid": Out(1),
-        "observed_layer": Out(8),
-        "observed_bank": Out(4),
-        "observed_address": Out(13),
-        "observed_data": Out(tile_bits(config)),
+        "observed": Out(write_trace(config)).array(2),
     }
 
 
@@ -198,8 +194,8 @@ class Core(wiring.Component):
             scoreboard.pool_idle.eq(self.pool.idle),
             scoreboard.load_start.eq(sequencer.load_start),
             scoreboard.written.eq(self.features.written),
-            scoreboard.written_word.eq(self.features.written_word),
         ]
+        m.d.comb += [scoreboard.written_word[i].eq(word) for i, word in enumerate(self.features.written_word)]
         for index, branch in enumerate(self.branches):
             m.d.comb += [
                 scoreboard.rests[index].eq(sequencer.branch[index].tiles == 0),
@@ -241,5 +237,5 @@ class Core(wiring.Component):
                 Cat(self.sequencer.state, *[0] * 4, self.loader.busy, self.load.busy, self.store.busy)
             ),
         ]
-        for name in ("valid", "layer", "bank", "address", "data"):
-            m.d.comb += getattr(self, f"observed_{name}").eq(getattr(self.features, f"trace_{name}"))
+        for port, trace in enumerate(self.features.trace):
+            m.d.comb += self.observed[port].eq(trace)

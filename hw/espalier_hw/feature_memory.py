@@ -191,7 +191,9 @@ def small_parts(config: HardwareConfig) -> dict[int, int]:
 
 
 class FeatureMemory(wiring.Component):
-    """Nine banks: a window read has an address in each, a write or a single read goes to one of them.
+    """Nine banks: a window read has an address in each, two writes and a single read go to one of them each.
+
+    The two writes of a cycle are never for the same bank.
 
     read_data: LATENCY cycles after `read_enable`. tile_data: TILE_LATENCY cycles after a bit of `tile_enable`
     was set, zero when there is no read. tile_refused: in this cycle no tile is read. See `FeatureBank` for
@@ -213,9 +215,9 @@ class FeatureMemory(wiring.Component):
                 "tile_address": In(ADDRESS_BITS),
                 "tile_data": Out(width),
                 "tile_refused": Out(1),
-                "write_enable": In(BANKS),
-                "write_address": In(ADDRESS_BITS),
-                "write_data": In(width),
+                "write_enable": In(BANKS).array(2),
+                "write_address": In(ADDRESS_BITS).array(2),
+                "write_data": In(width).array(2),
             }
         )
 
@@ -230,15 +232,16 @@ class FeatureMemory(wiring.Component):
             kind = "feature_bank_ultra" if ultra else "feature_bank_block"
             kind += "_rest" * (bank.depth != self.config.feature_depth_words)
             place(m, platform, f"bank_{index}", kind, bank)
+            second = self.write_enable[1][index]
             m.d.comb += [
                 bank.read_enable.eq(self.read_enable),
                 bank.read_address.eq(self.read_address[index]),
                 self.read_data[index].eq(bank.read_data),
                 bank.tile_enable.eq(self.tile_enable[index]),
                 bank.tile_address.eq(self.tile_address),
-                bank.write_enable.eq(self.write_enable[index]),
-                bank.write_address.eq(self.write_address),
-                bank.write_data.eq(self.write_data),
+                bank.write_enable.eq(Cat(enable[index] for enable in self.write_enable).any()),
+                bank.write_address.eq(Mux(second, self.write_address[1], self.write_address[0])),
+                bank.write_data.eq(Mux(second, self.write_data[1], self.write_data[0])),
             ]
             words.extend(bank.tile_words)
             refused.append(bank.tile_refused)

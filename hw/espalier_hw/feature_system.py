@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module
+from amaranth.hdl import Cat, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -16,9 +16,9 @@ from espalier_hw.interfaces import (
     tile_bits,
     tile_write_layout,
     window_bits,
+    write_trace,
 )
 from espalier_hw.read_arbiter import ReadArbiter
-from espalier_hw.tile_address import ADDRESS_BITS
 from espalier_hw.tile_reader import TileReader
 from espalier_hw.window_reader import WindowReader
 from espalier_hw.write_port import WritePort
@@ -28,17 +28,18 @@ class FeatureSystem(wiring.Component):
     """Feature memory of one accelerator.
 
     Clients are the branches, then the pool unit; writers the branches, the pool unit, then the DMA. In a
-    cycle start a read of a window, a write of a word, and a read of a word in another bank than the write's.
+    cycle start a read of a window, writes of a word of a branch and of a word of another writer, and a read of
+    a single word, these three in different banks.
 
     window_request: a window goes to all clients of its group in one read, once all of them ask for it.
     window_valid[c]: `window_data` is for client c.
     residual_request, store_request: single tiles, answered on `tile_data` with residual_valid[b] or
     store_valid; residual tiles go first. Answers of any kind come in the order of the requests and are never
     refused: ask only for what there is room for.
-    write: tile words. written: one bit a writer, its word `written_word` is being written into its bank:
-    whatever is requested from now on sees it. idle: level; low from the cycle after a word is accepted until
+    write: tile words. written: one bit a writer, its word is being written into its bank: whatever is
+    requested from now on sees it; written_word: the word, of a branch, and of another writer. idle: level; low from the cycle after a word is accepted until
     it can be read.
-    trace_*: the word written in this cycle and the layer it belongs to (for simulators).
+    trace: the words written in this cycle, of a branch and of another writer (for simulators).
     """
 
     def __init__(self, config: HardwareConfig) -> None:
@@ -58,13 +59,9 @@ class FeatureSystem(wiring.Component):
                 "tile_data": Out(tile),
                 "write": In(stream.Signature(tile_write_layout(config))).array(self.writers),
                 "written": Out(self.writers),
-                "written_word": Out(WRITTEN),
+                "written_word": Out(WRITTEN).array(2),
                 "idle": Out(1),
-                "trace_valid": Out(1),
-                "trace_layer": Out(8),
-                "trace_bank": Out(4),
-                "trace_address": Out(ADDRESS_BITS),
-                "trace_data": Out(tile),
+                "trace": Out(write_trace(config)).array(2),
             }
         )
 
@@ -86,16 +83,13 @@ class FeatureSystem(wiring.Component):
                 reader.read_data[index].eq(memory.read_data[index]),
             ]
 
-    def _tiles(self, m: Module, memory: FeatureMemory, writer: WritePort) -> None:
+    def _tiles(self, m: Module, memory: FeatureMemory, ports: list[WritePort]) -> None:
         m.submodules.tiles = tiles = TileReader(self.config.branches, small_parts(self.config))
         wiring.connect(m, wiring.flipped(self.store_request), tiles.store_request)
         for index in range(self.config.branches):
             wiring.connect(m, wiring.flipped(self.residual_request[index]), tiles.residual_request[index])
             m.d.comb += self.residual_valid[index].eq(tiles.residual_valid[index])
         m.d.comb += [
-            tiles.coming.eq(writer.coming),
-            tiles.coming_row.eq(writer.coming_row),
-            tiles.coming_column.eq(writer.coming_column),
             memory.tile_enable.eq(tiles.tile_enable),
             memory.tile_address.eq(tiles.tile_address),
             tiles.refused.eq(memory.tile_refused),
@@ -103,26 +97,43 @@ class FeatureSystem(wiring.Component):
             self.tile_data.eq(memory.tile_data),
         ]
 
+        for index, port in enumerate(ports):
+            m.d.comb += [
+                tiles.coming[index].eq(port.coming),
+                tiles.coming_row[index].eq(port.coming_row),
+                tiles.coming_column[index].eq(port.coming_column),
+            ]
+
     def elaborate(self, platform: object) -> Module:
         """Connect the readers, the write port and the banks."""
         m = Module()
         m.submodules.memory = memory = FeatureMemory(self.config)
-        m.submodules.writer = writer = WritePort(self.config, self.writers)
+        branches = self.config.branches
+        # Two ports: branches and pool unit together write more than a word a cycle while both are at work.
+        m.submodules.writer = first = WritePort(self.config, branches)
+        m.submodules.other_writer = second = WritePort(self.config, self.writers - branches, yields=True)
         self._windows(m, memory)
-        self._tiles(m, memory, writer)
+        self._tiles(m, memory, [first, second])
         for index in range(self.writers):
-            wiring.connect(m, wiring.flipped(self.write[index]), writer.write[index])
+            port, number = (first, index) if index < branches else (second, index - branches)
+            wiring.connect(m, wiring.flipped(self.write[index]), port.write[number])
         m.d.comb += [
-            memory.write_enable.eq(writer.enable),
-            memory.write_address.eq(writer.address),
-            memory.write_data.eq(writer.data),
-            self.written.eq(writer.written),
-            self.written_word.eq(writer.written_word),
-            self.idle.eq(writer.idle),
-            self.trace_valid.eq(writer.enable.any()),
-            self.trace_layer.eq(writer.written_word.marks.layer),
-            self.trace_bank.eq(writer.bank),
-            self.trace_address.eq(writer.address),
-            self.trace_data.eq(writer.data),
+            second.other_coming.eq(first.coming),
+            second.other_row.eq(first.coming_row),
+            second.other_column.eq(first.coming_column),
+            self.written.eq(Cat(first.written, second.written)),
+            self.idle.eq(first.idle & second.idle),
         ]
+        for index, port in enumerate((first, second)):
+            m.d.comb += [
+                memory.write_enable[index].eq(port.enable),
+                memory.write_address[index].eq(port.address),
+                memory.write_data[index].eq(port.data),
+                self.written_word[index].eq(port.written_word),
+                self.trace[index].valid.eq(port.enable.any()),
+                self.trace[index].layer.eq(port.written_word.marks.layer),
+                self.trace[index].bank.eq(port.bank),
+                self.trace[index].address.eq(port.address),
+                self.trace[index].data.eq(port.data),
+            ]
         return m

@@ -95,8 +95,8 @@ WRITE_MARKS = data.StructLayout(
 # A tile word that has just been written into the feature memory.
 WRITTEN = data.StructLayout({"tile_y": 8, "tile_x": 8, "channel": 13, "marks": WRITE_MARKS})
 
-# How far a writer (a branch, the pool unit, or LOAD) has come with `layer`. `written`: at least one word is in the
-# memory, the latest being that of tile_y, tile_x and channel; `complete`: all of them are.
+# How far a writer (a branch, the pool unit, or LOAD) has come with `layer`. `written`: at least one word is
+# in the memory, the latest being that of tile_y, tile_x and channel; `complete`: all of them are.
 PROGRESS = data.StructLayout(
     {
         "layer": unsigned(8),
@@ -120,6 +120,13 @@ def tile_write_layout(config: HardwareConfig) -> data.StructLayout:
     """Layout of a tile word on its way into the feature memory."""
     return data.StructLayout(
         {"address": TILE_ADDRESS, "marks": WRITE_MARKS, "data": unsigned(tile_bits(config))}
+    )
+
+
+def write_trace(config: HardwareConfig) -> data.StructLayout:
+    """Layout of what a simulator sees of a write into the feature memory."""
+    return data.StructLayout(
+        {"valid": 1, "layer": 8, "bank": 4, "address": 13, "data": unsigned(tile_bits(config))}
     )
 
 

@@ -20,7 +20,8 @@ class Scoreboard(wiring.Component):
 
     layer: the offered one. rests: per branch, it has no tiles in it. windows_past, outputs_wait: of all
     branches; outputs_take: pulse to all of them. pool_taken, pool_idle: of the pool unit.
-    written, written_word: words that are in the memory now, one bit a writer.
+    written: one bit a writer, it has a word in the memory now; written_word: which one, of a branch, and
+    of the pool unit or LOAD.
     load_start: pulse, a LOAD begins; its words are those of layer 0.
     progress: per branch, of the pool unit, of LOAD. idle: level, all words of all layers that output stages
     and pool unit have taken are in the memory.
@@ -40,7 +41,7 @@ class Scoreboard(wiring.Component):
                 "pool_idle": In(1),
                 "load_start": In(1),
                 "written": In(branches + 2),
-                "written_word": In(WRITTEN),
+                "written_word": In(WRITTEN).array(2),
                 "progress": Out(PROGRESS).array(branches + 2),
                 "idle": Out(1),
                 "end": Out(1),
@@ -79,7 +80,7 @@ class Scoreboard(wiring.Component):
 
     def _record(self, m: Module, writer: int, progress: Any) -> None:
         """Keep what is known of one writer: nothing at first, then its latest word."""
-        word = self.written_word
+        word = self.written_word[int(writer >= self.branches)]
         begins = {self.branches: self.pool_taken, self.branches + 1: self.load_start}
         with m.If(self.written[writer]):
             m.d.sync += [

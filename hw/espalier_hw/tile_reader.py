@@ -28,21 +28,22 @@ class TileReader(wiring.Component):
     tile soon stop asking for windows, all others have enough of them when the layer ends, and tiles are
     stored when no layer is at work.
     residual_valid (one bit a branch), store_valid: the requester's word is on `FeatureMemory.tile_data` now;
-    answers come in the order of the requests and are never refused. coming*: see `WritePort`.
+    answers come in the order of the requests and are never refused. coming*: of both write ports, see
+    `WritePort`.
     tile_enable, tile_address, refused: ports of `FeatureMemory`.
     """
 
     def __init__(self, branches: int, small_parts: Mapping[int, int] | None = None) -> None:
-        """branches: number of requesters of residual tiles; small_parts: see `feature_memory.small_parts`."""
+        """`branches`: requesters of residual tiles; `small_parts`: bank to first word, see there."""
         self.branches = branches
         self.small_parts = dict(small_parts or {})
         super().__init__(
             {
                 "residual_request": In(stream.Signature(TILE_ADDRESS)).array(branches),
                 "store_request": In(stream.Signature(TILE_ADDRESS)),
-                "coming": In(1),
-                "coming_row": In(2),
-                "coming_column": In(2),
+                "coming": In(1).array(2),
+                "coming_row": In(2).array(2),
+                "coming_column": In(2).array(2),
                 "tile_enable": Out(BANKS),
                 "tile_address": Out(ADDRESS_BITS),
                 "refused": In(1),
@@ -87,7 +88,10 @@ class TileReader(wiring.Component):
         m.submodules.waiting = waiting = LutramFifo(len(place), _UNDER_WAY)
         m.d.comb += [waiting.write.eq(arrived.any()), waiting.write_data.eq(place)]
         word, row, column, reader = _split(waiting.read_data, ADDRESS_BITS, 2, 2, self.branches + 1)
-        clash = self.coming & (row == self.coming_row) & (column == self.coming_column)
+        clash = Cat(
+            coming & (row == self.coming_row[port]) & (column == self.coming_column[port])
+            for port, coming in enumerate(self.coming)
+        ).any()
         reading = Signal()
         # One bit a bank, and whether the read that is being asked for may be refused.
         enable, uncertain = Signal(BANKS), Signal()

@@ -54,8 +54,8 @@ class Espalier(wiring.Component):
     m_axi_*: AXI4 master to DDR. interrupt: level, active high.
     primitives: "behavioural", or the vendor whose primitives the branches instantiate.
 
-    Inside, trace_valid, trace_bank, trace_address, trace_data and trace_layer show every write into the
-    feature memory one cycle late, for simulation; nothing reads them.
+    Inside, trace_valid_0, trace_bank_0, trace_address_0, trace_data_0, trace_layer_0, and the same with 1,
+    show every write into the feature memory one cycle late, for simulation; nothing reads them.
     """
 
     def __init__(self, config: HardwareConfig, primitives: str = "behavioural") -> None:
@@ -154,6 +154,8 @@ class Espalier(wiring.Component):
             ]
 
     def _trace(self, m: Module) -> None:
-        for name in ("valid", "layer", "bank", "address", "data"):
-            source = getattr(self.core, f"observed_{name}")
-            m.d.sync += Signal(len(source), name=f"trace_{name}", reset_less=name != "valid").eq(source)
+        for port, observed in enumerate(self.core.observed):
+            for name in ("valid", "layer", "bank", "address", "data"):
+                source = observed[name]
+                kept = Signal(len(source), name=f"trace_{name}_{port}", reset_less=name != "valid")
+                m.d.sync += kept.eq(source)

@@ -1,4 +1,4 @@
-"""Takes tile words from all writers and puts them into the feature memory, one a cycle."""
+"""Takes tile words from some of the writers and puts them into the feature memory, one a cycle."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from espalier.arch.config import HardwareConfig
 from espalier.arch.feature_layout import BANK_SIDE, BANKS
 from espalier_hw.arbitration import HoldingRegister, RoundRobin, delay, select
 from espalier_hw.interfaces import TILE_ADDRESS, WRITE_MARKS, WRITTEN, tile_bits, tile_write_layout
+from espalier_hw.lutram_fifo import LutramFifo
 from espalier_hw.tile_address import ADDRESS_BITS, TileAddress
+
+# Words of a port that gives way, between choice and memory: as many as cycles from a choice until its place
+# is known to be free again.
+_UNDER_WAY = 8
+_PLACE = data.StructLayout({"row": 2, "column": 2, "word": ADDRESS_BITS})
 
 
 class WritePort(wiring.Component):
@@ -25,16 +31,23 @@ class WritePort(wiring.Component):
     enable, address, data: the write; bank: index of the bank that is written, valid while `enable` is not
     zero. written: one bit a writer, whose word is written in this cycle; written_word, valid with it,
     says which one it is. Coordinates are those inside the map: eight bits.
+
+    Of two ports on one memory, the second `yields`: its word waits in a cycle in which the first
+    (`other_*`: its `coming*`) writes into the same bank. Its own `coming` then only says that it may write.
     """
 
-    def __init__(self, config: HardwareConfig, writers: int) -> None:
+    def __init__(self, config: HardwareConfig, writers: int, yields: bool = False) -> None:
         """`writers`: number of streams that write."""
         self.config = config
         self.writers = writers
+        self.yields = yields
         self.layout = tile_write_layout(config)
         super().__init__(
             {
                 "write": In(stream.Signature(self.layout)).array(writers),
+                "other_coming": In(1),
+                "other_row": In(2),
+                "other_column": In(2),
                 "coming": Out(1),
                 "coming_row": Out(2),
                 "coming_column": Out(2),
@@ -48,8 +61,10 @@ class WritePort(wiring.Component):
             }
         )
 
-    def _choose(self, m: Module) -> tuple[data.View[data.StructLayout], Signal, list[Value], Value]:
-        """Choose the word that goes next.
+    def _choose(
+        self, m: Module, room: Value
+    ) -> tuple[data.View[data.StructLayout], Signal, list[Value], Value]:
+        """Choose the word that goes next, while there is `room`.
 
         Returns its address, whose word it is (one-hot, zero if there is none), marks and data of all writers
         (zero but the chosen one's), all one cycle late, and whether any waits now.
@@ -59,13 +74,13 @@ class WritePort(wiring.Component):
         for index in range(self.writers):
             register = m.submodules[f"writer_{index}"] = HoldingRegister(self.layout)
             wiring.connect(m, wiring.flipped(self.write[index]), register.input)
-            m.d.comb += register.output.ready.eq(turn.grant[index])
+            m.d.comb += register.output.ready.eq(turn.grant[index] & room)
             held.append(register.output)
         waiting = Cat(output.valid for output in held)
-        m.d.comb += [turn.requests.eq(waiting), turn.advance.eq(1)]
+        m.d.comb += [turn.requests.eq(waiting), turn.advance.eq(room)]
         address, owner = Signal(TILE_ADDRESS, reset_less=True), Signal(self.writers)
         chosen_address = select(turn.grant, [output.payload.address for output in held])
-        m.d.sync += [owner.eq(turn.grant), Value.cast(address).eq(chosen_address)]
+        m.d.sync += [owner.eq(Mux(room, turn.grant, 0)), Value.cast(address).eq(chosen_address)]
         # Registers with a reset cost no LUTs, and their OR takes one LUT a bit: there is time for it,
         # because the address must be calculated first.
         contents: list[Value] = []
@@ -83,42 +98,92 @@ class WritePort(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Choose, then calculate the address while the data wait, then decode the bank."""
         m = Module()
-        chosen, owner, contents, waiting = self._choose(m)
+        room = Signal()
+        chosen, owner, contents, waiting = self._choose(m, room)
         m.submodules.tile_address = position = TileAddress()
         m.d.comb += position.address.eq(chosen)
-        place = Cat(chosen.tile_y[:8], chosen.tile_x[:8], chosen.channel)
+        about = delay(
+            m, Cat(chosen.tile_y[:8], chosen.tile_x[:8], chosen.channel), TileAddress.LATENCY, name="about"
+        )
         owners = [owner]
         content = reduce(or_, contents)
-        for step in range(TileAddress.LATENCY + 1):
+        for step in range(TileAddress.LATENCY):
             owners.append(delay(m, owners[-1], 1, control=True, name=f"owner_{step}"))
             # Registers that only move with a word: shift registers would take a LUT a bit.
             later = Signal(self._content_bits, name=f"moved_{step}", reset_less=True)
             with m.If(owners[step].any()):
                 m.d.sync += later.eq(content)
             content = later
+        place = Signal(_PLACE)
+        m.d.comb += place.eq(Cat(position.bank_row, position.bank_column, position.word))
+        busy = waiting | Cat(owners).any()
+        if self.yields:
+            place, writing, about, content = self._give_way(m, room, owners, place, about, content)
+            busy |= writing.any() | m.submodules.waiting.available
+        else:
+            m.d.comb += [room.eq(1), self.coming.eq(owners[-1].any())]
+            writing = owners[-1]
+        m.d.comb += [self.coming_row.eq(place.row), self.coming_column.eq(place.column)]
+        self._write(m, place, writing, about, content, busy)
+        return m
 
-        bank, enable = Signal(4, reset_less=True), Signal(BANKS)
+    def _give_way(
+        self, m: Module, room: Signal, owners: list[Value], place: Value, about: Value, content: Value
+    ) -> tuple[data.View[data.StructLayout], Value, Value, Value]:
+        """Keep words whose address is known until the other port leaves their bank alone."""
+        fields = [Value.cast(place), owners[-1], about, content]
+        m.submodules.waiting = waiting = LutramFifo(sum(map(len, fields)), _UNDER_WAY)
+        m.d.comb += [waiting.write.eq(owners[-1].any()), waiting.write_data.eq(Cat(fields))]
+        parts, start = [], 0
+        for field in fields:
+            parts.append(waiting.read_data[start : start + len(field)])
+            start += len(field)
+        oldest = Signal(_PLACE, name="oldest")
+        clash = self.other_coming & (oldest.row == self.other_row) & (oldest.column == self.other_column)
+        going = Signal()
+        under_way = Signal(range(_UNDER_WAY + 1))
+        begun = owners[0].any()
+        m.d.comb += [
+            oldest.as_value().eq(parts[0]),
+            going.eq(waiting.available & ~clash),
+            waiting.read.eq(going),
+            room.eq(under_way + begun < _UNDER_WAY),
+            self.coming.eq(waiting.available),
+        ]
+        m.d.sync += under_way.eq(under_way + begun - going)
+        return oldest, Mux(going, parts[1], 0), parts[2], parts[3]
+
+    def _write(
+        self,
+        m: Module,
+        place: data.View[data.StructLayout],
+        writing: Value,
+        about: Value,
+        content: Value,
+        busy: Value,
+    ) -> None:
+        """Register everything once more, the bank decoded."""
+        index = place.row * BANK_SIDE + place.column
+        bank, enable, written = Signal(4, reset_less=True), Signal(BANKS), Signal(self.writers)
         address = Signal(ADDRESS_BITS, reset_less=True)
-        index = position.bank_row * BANK_SIDE + position.bank_column
-        arriving = owners[TileAddress.LATENCY].any()
+        kept = Signal(self._content_bits, name="kept", reset_less=True)
+        word = Signal(len(about), name="word", reset_less=True)
         m.d.sync += [
             bank.eq(index),
-            address.eq(position.word),
-            enable.eq(Cat(arriving & (index == number) for number in range(BANKS))),
+            address.eq(place.word),
+            enable.eq(Cat(writing.any() & (index == number) for number in range(BANKS))),
+            written.eq(writing),
+            word.eq(about),
         ]
+        with m.If(writing.any()):
+            m.d.sync += kept.eq(content)
         marks = WRITE_MARKS.size
         m.d.comb += [
-            self.coming.eq(arriving),
-            self.coming_row.eq(position.bank_row),
-            self.coming_column.eq(position.bank_column),
             self.bank.eq(bank),
             self.enable.eq(enable),
             self.address.eq(address),
-            self.data.eq(content[marks:]),
-            self.written.eq(owners[-1]),
-            Value.cast(self.written_word).eq(
-                Cat(delay(m, place, TileAddress.LATENCY + 1, name="place"), content[:marks])
-            ),
-            self.idle.eq(~(waiting | Cat(owners).any())),
+            self.data.eq(kept[marks:]),
+            self.written.eq(written),
+            Value.cast(self.written_word).eq(Cat(word, kept[:marks])),
+            self.idle.eq(~(busy | written.any())),
         ]
-        return m

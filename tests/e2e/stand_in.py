@@ -32,7 +32,10 @@ module espalier(
   reg have_aw, have_w; reg [15:0] aw; reg [31:0] w;
   reg done, error, enable;
   reg [3:0] state; reg [31:0] position; reg [127:0] buffer [0:3]; reg [1:0] beat;
-  reg trace_valid; reg [3:0] trace_bank; reg [12:0] trace_address; reg [127:0] trace_data; reg [7:0] trace_layer;
+  reg trace_valid_0; reg [3:0] trace_bank_0; reg [12:0] trace_address_0; reg [127:0] trace_data_0;
+  reg [7:0] trace_layer_0;
+  reg trace_valid_1 = 0; reg [3:0] trace_bank_1; reg [12:0] trace_address_1; reg [127:0] trace_data_1;
+  reg [7:0] trace_layer_1;
 
   assign s_axi_ctrl_awready = !have_aw, s_axi_ctrl_wready = !have_w, s_axi_ctrl_arready = !s_axi_ctrl_rvalid;
   assign s_axi_ctrl_bresp = 0, s_axi_ctrl_rresp = 0;
@@ -49,7 +52,7 @@ module espalier(
   assign m_axi_wdata = ~buffer[beat] ^ toggle;
 
   always @(posedge aclk) begin
-    trace_valid <= 0;
+    trace_valid_0 <= 0;
     if (s_axi_ctrl_awvalid && s_axi_ctrl_awready) begin aw <= s_axi_ctrl_awaddr; have_aw <= 1; end
     if (s_axi_ctrl_wvalid && s_axi_ctrl_wready) begin w <= s_axi_ctrl_wdata; have_w <= 1; end
     if (have_aw && have_w && !s_axi_ctrl_bvalid) begin
@@ -71,8 +74,8 @@ module espalier(
     if (state == 1 && m_axi_arvalid && m_axi_arready) begin m_axi_arvalid <= 0; state <= 2; end
     if (state == 2 && m_axi_rvalid) begin
       buffer[beat] <= m_axi_rdata; beat <= beat + 1; error <= error | m_axi_rresp[1];
-      trace_valid <= 1; trace_data <= m_axi_rdata; trace_bank <= beat; trace_address <= position[16:4];
-      trace_layer <= position[13:6];
+      trace_valid_0 <= 1; trace_data_0 <= m_axi_rdata; trace_bank_0 <= beat; trace_address_0 <= position[16:4];
+      trace_layer_0 <= position[13:6];
       if (m_axi_rlast) begin state <= 3; m_axi_awvalid <= 1; end
     end
     if (state == 3 && m_axi_awready) begin m_axi_awvalid <= 0; m_axi_wvalid <= 1; state <= 4; end

@@ -134,12 +134,9 @@ class Bench:
         dut = self.dut
         valids = [*dut.window_valid, *dut.residual_valid, dut.store_valid]
         while True:
-            _, _, *flags, window, tile, traced, bank, address, layer, data, written, word = (
-                await ctx.tick().sample(
-                    *valids, dut.window_data, dut.tile_data, dut.trace_valid, dut.trace_bank,
-                    dut.trace_address, dut.trace_layer, dut.trace_data, dut.written, dut.written_word,
-                )
-            )  # fmt: skip
+            _, _, *flags, window, tile, written, trace0, trace1, word0, word1 = await ctx.tick().sample(
+                *valids, dut.window_data, dut.tile_data, dut.written, *dut.trace, *dut.written_word
+            )
             self.cycle += 1
             for index, answers in enumerate(self.windows):
                 if flags[index]:
@@ -148,12 +145,17 @@ class Bench:
             for index, answers in enumerate(self.tiles, len(self.windows)):
                 if flags[index]:
                     answers.append(tile)
-            assert (written != 0) == traced
-            if traced:
-                self.trace.append((bank, address, data))
-                writer = written.bit_length() - 1
-                assert written == 1 << writer
+            branches = self.config.branches
+            shares = written & ((1 << branches) - 1), written >> branches << branches
+            for own, trace, word in zip(shares, (trace0, trace1), (word0, word1), strict=True):
+                assert (own != 0) == trace.valid
+                if not own:
+                    continue
+                self.trace.append((trace.bank, trace.address, trace.data))
+                writer = own.bit_length() - 1
+                assert own == 1 << writer
                 place = word.tile_y, word.tile_x, word.channel
                 marks = {name: int(word.marks[name]) for name in ("layer", "ordered", "final_tile", "last")}
-                assert layer == marks["layer"]
-                self.written[writer].append((place, marks, data))
+                assert trace.layer == marks["layer"]
+                self.written[writer].append((place, marks, trace.data))
+            assert not trace0.valid or not trace1.valid or trace0.bank != trace1.bank

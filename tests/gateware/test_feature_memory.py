@@ -114,10 +114,11 @@ def test_bank(depth, ultra, small):
     simulate(dut, bench)
 
 
+@pytest.mark.parametrize("yields", [False, True])
 @pytest.mark.parametrize("density", [1.0, 0.3])
-def test_write_port(density):
+def test_write_port(density, yields):
     config = dataclasses.replace(TINY, branches=2)
-    dut = WritePort(config, 3)
+    dut = WritePort(config, 3, yields)
     rng = random.Random(3)
     sent = [[] for _ in range(3)]
     received, reported = [], [[] for _ in range(3)]
@@ -144,7 +145,7 @@ def test_write_port(density):
         return bench
 
     async def monitor(ctx):
-        busy, idle_while_under_way, announced = 0, 0, None
+        busy, idle_while_under_way, announced, others = 0, 0, None, [None, None]
         while True:
             ready = [dut.write[i].ready for i in range(3)]
             valid = [dut.write[i].valid for i in range(3)]
@@ -156,7 +157,15 @@ def test_write_port(density):
             *handshakes, comes, row, column, enable, address, data, bank, idle, written, word = values
             idle_while_under_way += idle and state["accepted"] != state["written"]
             state["accepted"] += sum(handshakes[i] & handshakes[i + 3] for i in range(3))
-            assert announced == (bank if enable else None)
+            if not yields:
+                assert announced == (bank if enable else None)
+            elif enable:
+                assert announced == bank != others[-2]
+            other = rng.randrange(9) if yields and rng.random() < 0.5 else None
+            others.append(other)
+            ctx.set(dut.other_coming, other is not None)
+            ctx.set(dut.other_row, (other or 0) // 3)
+            ctx.set(dut.other_column, (other or 0) % 3)
             announced = 3 * row + column if comes else None
             if enable:
                 assert enable == 1 << bank
@@ -169,7 +178,7 @@ def test_write_port(density):
             if idle and busy > cycles and state["accepted"] == state["written"] and not any(handshakes[3:]):
                 break
         assert idle_while_under_way == 0
-        if density == 1.0:
+        if density == 1.0 and not yields:
             assert busy < 3 * cycles + 20
 
     simulate(dut, *(writer(index) for index in range(3)), monitor)

@@ -101,12 +101,10 @@ def test_reads_see_what_was_written_before_they_were_requested(uram_banks, depth
 
     async def keep(ctx):
         while True:
-            _, _, valid, writer, word, data = await ctx.tick().sample(
-                bench.dut.trace_valid, bench.dut.written, bench.dut.written_word, bench.dut.trace_data
-            )
-            if valid:
-                assert writer
-                versions[word.tile_y, word.tile_x, word.channel].append(data)
+            _, _, *found = await ctx.tick().sample(*bench.dut.trace, *bench.dut.written_word)
+            for trace, word in zip(found[:2], found[2:], strict=True):
+                if trace.valid:
+                    versions[word.tile_y, word.tile_x, word.channel].append(trace.data)
 
     def writer(index):
         async def run(ctx):
@@ -210,7 +208,8 @@ def test_latencies_are_those_of_the_architecture_page():
             (dut.window_request[TINY.branches], dut.window_valid[TINY.branches]),
             (dut.residual_request[0], dut.residual_valid[0]),
             (dut.store_request, dut.store_valid),
-            (dut.write[0], dut.trace_valid),
+            (dut.write[0], dut.trace[0].valid),
+            (dut.write[TINY.branches], dut.trace[1].valid),
         ):
             assert ctx.get(stream.ready)
             if hasattr(stream.payload, "group_mask"):
@@ -228,4 +227,4 @@ def test_latencies_are_those_of_the_architecture_page():
             await ctx.tick().repeat(30)
 
     simulate(dut, measure)
-    assert found == [15, 15, 12, 12, 7]
+    assert found == [15, 15, 12, 12, 7, 8]

@@ -36,7 +36,8 @@ class Bench:
         marks = {"ordered": self.rng.getrandbits(1), "final_tile": self.rng.getrandbits(1)}
         last = int(self.left[writer] == 0)
         layer = self.expected[writer]["layer"]
-        ctx.set(dut.written_word, word | {"marks": marks | {"layer": layer, "last": last}})
+        port = dut.written_word[int(writer >= BRANCHES)]
+        ctx.set(port, word | {"marks": marks | {"layer": layer, "last": last}})
         ctx.set(dut.written, 1 << writer)
         self.expected[writer] |= word | marks | {"written": 1, "complete": last}
 

@@ -33,9 +33,11 @@ def run(tensor, requests, rng, stall, writes, refusals=0.0):
             # A word that is announced now is written in the next cycle.
             coming = rng.random() < writes
             bank = 0 if writes == 1 else rng.randrange(9)
-            ctx.set(dut.coming, coming)
-            ctx.set(dut.coming_row, bank // 3)
-            ctx.set(dut.coming_column, bank % 3)
+            port = rng.randrange(2)
+            ctx.set(dut.coming[port], coming)
+            ctx.set(dut.coming[1 - port], 0)
+            ctx.set(dut.coming_row[port], bank // 3)
+            ctx.set(dut.coming_column[port], bank % 3)
             refused = ctx.get(dut.tile_enable) >= 1 << 3 and rng.random() < refusals
             ctx.set(dut.refused, refused)
             _, _, enable, word, *valids = await ctx.tick().sample(

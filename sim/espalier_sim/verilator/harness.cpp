@@ -72,12 +72,19 @@ struct Simulator {
             seen_handshakes = memory.handshakes();
             last_progress = cycle;
         }
-        if (!root.espalier__DOT__trace_valid) return;
+        if (root.espalier__DOT__trace_valid_0)
+            keep(root.espalier__DOT__trace_address_0, root.espalier__DOT__trace_bank_0,
+                 root.espalier__DOT__trace_layer_0, &root.espalier__DOT__trace_data_0[0]);
+        if (root.espalier__DOT__trace_valid_1)
+            keep(root.espalier__DOT__trace_address_1, root.espalier__DOT__trace_bank_1,
+                 root.espalier__DOT__trace_layer_1, &root.espalier__DOT__trace_data_1[0]);
+    }
+
+    void keep(uint16_t address, uint8_t bank, uint8_t layer, const void* data) {
         last_progress = cycle;
         if (!tracing) return;
-        TraceEntry entry{uint32_t(cycle), uint16_t(root.espalier__DOT__trace_address),
-                         uint8_t(root.espalier__DOT__trace_bank), uint8_t(root.espalier__DOT__trace_layer), {}};
-        std::memcpy(entry.data, &root.espalier__DOT__trace_data[0], LANES);
+        TraceEntry entry{uint32_t(cycle), address, bank, layer, {}};
+        std::memcpy(entry.data, data, LANES);
         trace.push_back(entry);
     }
 
