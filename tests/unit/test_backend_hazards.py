@@ -125,10 +125,17 @@ def test_waits_are_enough_for_every_address(net, depth, overlap):
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-@given(net=graphs(), depth=st.sampled_from([64, 120, 1024]), mixed=st.booleans())
-def test_random_networks_run_in_little_memory(net, depth, mixed):
+@given(
+    net=graphs(), depths=st.sampled_from([(64, 64), (120, 80), (120, 120), (1024, 960)]), mixed=st.booleans()
+)
+def test_random_networks_run_in_little_memory(net, depths, mixed):
     graph, picture = net.graph(), net.picture()
-    config = dataclasses.replace(TINY, feature_depth_words=depth, branches=3 if mixed else 2)
+    config = dataclasses.replace(
+        TINY,
+        feature_depth_words=depths[0],
+        feature_depth_rest_words=depths[1],
+        branches=3 if mixed else 2,
+    )
     try:
         image = compile_graph(graph, config)
     except CapacityError:
@@ -176,6 +183,22 @@ def test_resnet_stem_is_pooled_in_place_without_a_barrier():
     waits = layer_waits(graph, places, True)
     assert not any(wait.barrier for wait in waits)
     assert [wait.wait_pool for wait in waits] == [False, False, True, False]
+
+
+def test_tensors_end_earlier_in_the_banks_of_the_other_rows():
+    """Four tile rows are two, one and one: the large tensor must come last, where it saves most."""
+    net = RandomNetwork(20, 16, 16)
+    net.conv("input", 100, (1, 1))
+    graph = net.graph()
+    config = dataclasses.replace(TINY, feature_depth_words=480, feature_depth_rest_words=280)
+    places = place_tensors(graph, config)
+    assert (places["input"].words, places["conv0"].words) == (80, 400)
+    assert (places["input"].base, places["conv0"].base) == (0, 80)
+    assert emulate(compile_graph(graph, config), config, net.picture())
+    for rows, depth, rest in (("second and third tile row", 480, 279), ("first tile row", 479, 280)):
+        tight = dataclasses.replace(config, feature_depth_words=depth, feature_depth_rest_words=rest)
+        with pytest.raises(CapacityError, match=f"conv0 needs .* of the {rows} of three .*1 too many"):
+            place_tensors(graph, tight)
 
 
 @pytest.mark.parametrize("size", [16, 23, 32])

@@ -25,6 +25,18 @@ def test_zcu104_has_the_lanes_it_promises():
     assert load_config("zcu104").lanes == 3136
 
 
+def test_banks_of_two_depths():
+    config = dataclasses.replace(load_config("tiny"), feature_depth_words=700, feature_depth_rest_words=600)
+    assert [config.bank_depth(bank) for bank in range(9)] == [700] * 3 + [600] * 6
+    assert dataclasses.replace(config, feature_depth_words=500).bank_depth(8) == 500
+
+
+def test_only_deep_tables_lie_in_ultra_ram():
+    depths = (2560, 4096)
+    tables = [dataclasses.replace(load_config("tiny"), table_depth_words=d).table_in_ultra for d in depths]
+    assert tables == [False, True]
+
+
 def test_hash_depends_on_hardware_only():
     config = load_config("tiny")
     assert dataclasses.replace(config, clock_mhz=50, name="x").hash == config.hash
