@@ -38,6 +38,11 @@ class Branch:
         self._output_stage.settle()
         self.now(cycle)
 
+    def tile(self, cycle: int) -> None:
+        """Note that a residual tile was read."""
+        self.state.tiles_read.append(cycle)
+        self.now(cycle)
+
     def now(self, cycle: int) -> None:
         """Let the output stage go on, which knows all that happened before `cycle`."""
         self.state.now = max(self.state.now, cycle)

@@ -60,7 +60,8 @@ class BranchState:
     buffer was reported free. commits: per block, from when on operators can use it. blocks: what PEs made
     of it. released: per block, from when on its room in the rings can be used. sets: per set, int64[PEs],
     the end of its operators. freed: per PE and accumulator, from when on it can be used again. words: for
-    the write port; turns: when they had their turn there. now: cycle of the latest event; wake: from when on
+    the write port; turns: when they had their turn there. tiles: residual tiles asked for, tiles_read: when
+    they were read. now: cycle of the latest event; wake: from when on
     the output stage can go on, even if nothing happens in this branch. short: a PE waits for accumulators.
     """
 
@@ -75,6 +76,8 @@ class BranchState:
     words: list[Word] = field(default_factory=list)
     freed: list[list[int]] = field(init=False)
     turns: list[int] = field(default_factory=list)
+    tiles: list[Word] = field(default_factory=list)
+    tiles_read: list[int] = field(default_factory=list)
     short: bool = False
     now: int = 0
     wake: int = NEVER

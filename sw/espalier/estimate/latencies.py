@@ -55,9 +55,16 @@ RUN_READ = 3  # a run's first operator, to its reading of an accumulator
 NEXT_BLOCK = 17  # a window's turn, to the first operator of a block that needs it
 COMPLETE = 8  # start of the last beat of a word, to the word being complete, counting the beat
 WORD = 2  # a word is complete, to it waiting for the write port
+ENTERED = 3  # `go` to the first entry being in the buffer; the others follow one a cycle
+REFILL = 4  # entry taken, to another one being in the buffer
+AHEAD = 19  # entries in the buffer and on their way there
+TILES_AHEAD = 16  # residual tiles that may be asked for ahead
+ASK_TILE = 3  # an entry is in the buffer, to its residual tile waiting for its turn
+TILE_USED = 6  # end of the beats of a word with a residual tile, to another tile waiting for its turn
+TILE = 7  # a tile's turn, to its being read, if no word is written into the bank
+TILE_THERE = 6  # a tile is read, to the beats of its word
 TERMS = 257  # steps in which the table of residual terms is filled
 TERM = 5  # cycles more until it is ready
-RESIDUAL = 19  # `go` to the first beat of a word with a residual tile
 
 # A word's turn at the write port, to the cycle in which it counts as written.
 WRITTEN = 6

@@ -14,8 +14,8 @@ from espalier.estimate.jobs import Job, Progress, Walk, WindowPlan
 from espalier.estimate.pool import PoolUnit
 from espalier.estimate.turns import WindowTurns
 from espalier.estimate.walker import WindowWalker
+from espalier.estimate.word_port import WordPort
 from espalier.estimate.work import LayerWork, tile_walk
-from espalier.estimate.write_port import WritePort
 
 _Condition = Callable[[], bool]
 
@@ -45,9 +45,13 @@ class Machine:
         self._clients = clients
         self._windows = WindowTurns(self.walkers)
         self._writers: list[Branch | PoolUnit | dma.Load] = [*clients, self.load]
-        words = [writer.words for writer in self._writers]
-        first = WritePort(0, words[: config.branches])
-        self._ports = first, WritePort(config.branches, words[config.branches :], first)
+        words, count = [writer.words for writer in self._writers], config.branches
+        first = WordPort(0, words[:count], latencies.WRITTEN)
+        second = WordPort(count, words[count:], latencies.WRITTEN_SECOND, (first,))
+        self._ports = first, second
+        self._tiles = WordPort(
+            0, [branch.state.tiles for branch in self.branches], latencies.TILE, (first, second)
+        )
         self._wake = NEVER
 
     def run(self) -> None:
@@ -57,19 +61,26 @@ class Machine:
             InternalError: the program waits for something that never comes.
 
         """
-        windows, (first, second) = self._windows, self._ports
+        windows, tiles, (first, second) = self._windows, self._tiles, self._ports
         for condition in self._sequence():
             self._find()
             while not condition():
-                event = min(first.written, second.written, first.turn, second.turn, windows.time, self._wake)
+                event = min(
+                    first.done, second.done, tiles.done, first.turn, second.turn, tiles.turn, windows.time,
+                    self._wake,
+                )  # fmt: skip
                 if event == NEVER:
                     raise InternalError("the program stands still: a window or a word waits for ever")
                 if event == self._wake:
                     self._resume_outputs(event)
-                elif event == first.written:
+                elif event == first.done:
                     self._update(event, first)
-                elif event == second.written:
+                elif event == second.done:
                     self._update(event, second)
+                elif event == tiles.done:
+                    self._read_tile(event)
+                elif event == tiles.turn:
+                    tiles.find((tiles.take(),))
                 elif event == first.turn:
                     self._write(event, first)
                 elif event == second.turn:
@@ -77,11 +88,19 @@ class Machine:
                 else:
                     self._read(event)
 
-    def _write(self, cycle: int, port: WritePort) -> None:
+    def _read_tile(self, cycle: int) -> None:
+        """Read a residual tile, unless a word is written into its bank."""
+        read = self._tiles.finish()
+        if read is not None:
+            self.branches[read[0]].tile(cycle)
+            self._find()
+
+    def _write(self, cycle: int, port: WordPort) -> None:
         """Let a writer have its turn, and send its word to the memory."""
         index = port.take()
         self._writers[index].turn(cycle)
         port.find((index,))
+        self._tiles.find((index,))
         if index < len(self.branches):
             self._wake = min([branch.state.wake for branch in self.branches])
         if index < len(self.walkers) and self.walkers[index].head is None:
@@ -98,7 +117,7 @@ class Machine:
     def _find(self) -> None:
         """Find the next events."""
         self._windows.find()
-        for port in self._ports:
+        for port in (*self._ports, self._tiles):
             port.find(range(len(self._writers)))
         self._wake = min([branch.state.wake for branch in self.branches])
 
@@ -112,13 +131,13 @@ class Machine:
         for walker in self.walkers:
             walker.resume()
         self._windows.find()
-        for port in self._ports:
+        for port in (*self._ports, self._tiles):
             port.find(members)
         self._wake = min([branch.state.wake for branch in self.branches])
 
-    def _update(self, cycle: int, port: WritePort) -> None:
+    def _update(self, cycle: int, port: WordPort) -> None:
         """Note that a word is in the memory, and let walkers go on that have waited for it."""
-        arrived = port.arrive()
+        arrived = port.finish()
         if arrived is None:
             return
         writer, word = arrived

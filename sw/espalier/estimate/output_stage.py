@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from espalier.estimate import latencies
 from espalier.estimate.branch_state import NEVER, BranchState
 from espalier.estimate.jobs import Job, Word
+from espalier.estimate.residual_tiles import Entry, ResidualTiles
 from espalier.estimate.work import BranchWork
 
 
@@ -23,8 +24,8 @@ class OutputStage:
         self._beats = beats
         self._start = 0  # of the latest entry's beats
         self._entry_free = 0  # from when on entries can be taken,
-        self._ready = 0  # beats can start,
-        self._residual = 0  # and residual tiles are there
+        self._ready = 0  # and beats can start
+        self._tiles = ResidualTiles(state)
         self._block = [0] * state.pes  # per PE, the block that it was at for the latest entry
         self._lost = 0  # cycles in which everything stood still
         # Words that are not settled, and the local times at which they are complete.
@@ -52,36 +53,37 @@ class OutputStage:
                 continue
             go = job.outputs_take + latencies.GO
             self._entry_free, self._ready = go + latencies.TABLE, filled
-            self._residual = go + latencies.RESIDUAL if job.work.fields["residual"] else 0
             passes = [_entries(own.work, entries) for entries in own.work.passes]
             tiles = list(zip(own.work.tile_y.tolist(), own.work.tile_x.tolist(), strict=True))
-            for tile in tiles:
-                for entries in passes:
-                    while len(state.sets) <= which:
-                        yield
-                    words = [
-                        Word(0, job, tile, channel, tile is tiles[-1], False) if last else None
-                        for _, channel, last in entries
-                    ]
-                    if tile is tiles[-1] and entries is passes[-1]:
-                        assert words[-1] is not None, "the last entry of a layer completes a word"
-                        words[-1] = words[-1]._replace(last=True)
-                    yield from self._set([pe for pe, _, _ in entries], words, state.sets[which].tolist())
-                    which += 1
+            entries = [
+                [
+                    (pe, Word(0, job, tile, channel, tile is tiles[-1], False) if last else None)
+                    for pe, channel, last in own_pass
+                ]
+                for tile in tiles
+                for own_pass in passes
+            ]
+            pe, word = entries[-1][-1]
+            assert word is not None, "the last entry of a layer completes a word"
+            entries[-1][-1] = pe, word._replace(last=True)
+            self._tiles.begin(go, entries if job.work.fields["residual"] else [])
+            for own_set in entries:
+                while len(state.sets) <= which:
+                    yield
+                yield from self._set(own_set, state.sets[which].tolist())
+                which += 1
             self.settle()
             while self._words or len(state.turns) < self._settled - 1:
                 yield
                 self.settle()
             free = self._accepted() + 1
 
-    def _set(self, pes: list[int], words: list[Word | None], done: list[int]) -> Iterator[None]:
-        """Drain a set.
-
-        pes, words: of every entry, and the word that it completes. done: per PE, end of its operators.
-        """
+    def _set(self, entries: list[Entry], done: list[int]) -> Iterator[None]:
+        """Drain a set; done: per PE, end of its operators."""
         state = self.state
-        for pe, word in zip(pes, words, strict=True):
+        for pe, word in entries:
             read = max(self._start, self._entry_free, done[pe] + latencies.SET_DONE) + latencies.ASK
+            self._tiles.take(read - latencies.ASK)
             while (busy := self._busy(pe, read - latencies.RUN_READ)) is not False:
                 if busy is None:
                     state.wake = read - latencies.RUN_READ - latencies.NEXT_BLOCK + 1
@@ -92,10 +94,13 @@ class OutputStage:
             state.freed[pe].append(read + latencies.FREED)
             start = read + latencies.START
             if word is not None:
-                start = max(start, self._residual)
+                while (there := self._tiles.there()) is None:
+                    yield
+                start = max(start, there)
             while not self._begin(start):
                 yield
             if word is not None:
+                self._tiles.use(self._start + self._beats)
                 complete = self._start - self._lost + self._beats + latencies.COMPLETE
                 self._words.append((complete, word))
                 self.settle()
@@ -155,9 +160,7 @@ def _fill(job: Job, before: int) -> int:
     return max(job.offer + latencies.PENDING, before) + terms + latencies.TERM
 
 
-_Entry = tuple[int, int, bool]  # PE, channel, whether it completes a word
-
-
-def _entries(work: BranchWork, entries: slice) -> list[_Entry]:
+def _entries(work: BranchWork, entries: slice) -> list[tuple[int, int, bool]]:
+    """PE, channel, and whether a word is complete, of every entry of a pass."""
     columns = work.pe[entries], work.channel[entries], work.last[entries]
     return list(zip(*(column.tolist() for column in columns), strict=True))

@@ -1,0 +1,79 @@
+"""Who has the next turn for a single word of the feature memory, and when it is written or read."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from espalier.arch.feature_layout import BANK_SIDE
+from espalier.estimate.branch_state import NEVER
+from espalier.estimate.jobs import Word
+from espalier.estimate.turns import Order
+
+
+class WordPort:
+    """Words that some clients write, or ask for, each client's in order.
+
+    turn: cycle of the next turn, NEVER while no word waits; `find` brings it up to date. done: cycle in
+    which the next word may be written or read. latency: from a turn until then. others: ports that this one
+    gives way to, when both want the same bank.
+    """
+
+    def __init__(
+        self, first: int, words: list[list[Word]], latency: int, others: tuple[WordPort, ...] = ()
+    ) -> None:
+        """`first`: number of the first client; words: of every client."""
+        self.words = words
+        self.turn = self.done = NEVER
+        self._first, self._latency, self._others = first, latency, others
+        self._count = [0] * len(words)
+        self._heads = [NEVER] * len(words)
+        self._last = -1
+        self._order = Order(len(words))
+        self._on_way: deque[tuple[int, int, Word]] = deque()
+        self._banks: dict[int, tuple[int, int]] = {}  # bank in use in a cycle
+
+    def find(self, clients: Iterable[int]) -> None:
+        """Look for words of clients (numbers counted over all ports) that may have some now."""
+        for number in clients:
+            index = number - self._first
+            if 0 <= index < len(self.words):
+                count = self._count[index]
+                if self._heads[index] == NEVER and len(self.words[index]) > count:
+                    self._heads[index] = self.words[index][count].ready
+        first = min(self._heads)
+        self.turn = first if first == NEVER else max(first, self._last + 1)
+
+    def take(self) -> int:
+        """Give the turn to a client; returns its number."""
+        chosen = self._order.choose([index for index, head in enumerate(self._heads) if head <= self.turn])
+        word = self.words[chosen][self._count[chosen]]
+        self._count[chosen] += 1
+        self._heads[chosen] = NEVER
+        self._last = self.turn
+        cycle = self.turn + self._latency
+        if not self._others:
+            self._banks[cycle] = _bank(word)
+        self._on_way.append((cycle, self._first + chosen, word))
+        self.done = self._on_way[0][0]
+        return self._first + chosen
+
+    def finish(self) -> tuple[int, Word] | None:
+        """Write or read the next word: its client and the word; None if it has to give way."""
+        cycle, client, word = self._on_way.popleft()
+        bank = _bank(word)
+        if any(other._banks.get(cycle) == bank for other in self._others):
+            self._on_way.appendleft((cycle + 1, client, word))
+            self.done = cycle + 1
+            return None
+        self._banks[cycle] = bank
+        if self._on_way:
+            self.done = max(cycle + 1, self._on_way[0][0])
+            self._on_way[0] = (self.done, *self._on_way[0][1:])
+        else:
+            self.done = NEVER
+        return client, word
+
+
+def _bank(word: Word) -> tuple[int, int]:
+    return word.place[0] % BANK_SIDE, word.place[1] % BANK_SIDE
