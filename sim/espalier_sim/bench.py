@@ -1,13 +1,11 @@
-"""`sim bench`: measures what docs/performance.md reports and writes the page with its JSON twin."""
+"""`sim bench`: measures what docs/performance.md reports and writes the page, its plots and its JSON twin."""
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import re
 import time
-from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,58 +14,77 @@ import typer
 from rich.console import Console
 
 from espalier import numerics
-from espalier.arch.config import HardwareConfig, load_config
-from espalier.backend.compiler import compile_graph
-from espalier.backend.options import CompileOptions
-from espalier.models.builtin import load_builtin, manifest
-from espalier_sim.build import build_simulator
-from espalier_sim.device import SimulatedAccelerator
+from espalier.backend.compiler import compile_graph, lower_integer_graph
+from espalier.models.builtin import manifest
+from espalier_sim.bench_plan import Plan, full_plan, quick_plan
+from espalier_sim.bench_resources import check_yosys
+from espalier_sim.bench_resources import resources as count_resources
+from espalier_sim.bench_runs import run_jobs
 from espalier_sim.performance_page import page
+from espalier_sim.performance_plots import draw
+from espalier_sim.plots import check_matplotlib
 from espalier_sim.progress import Progress, progress_on_stderr
-from espalier_sim.result import RunResult, ratio, show
-from espalier_sim.run import RunOptions, run_model
-from espalier_sim.verify import check_layers
-from espalier_sim.verilog import accelerator_verilog
-from espalier_sim.workload import Workload, load_workload
+from espalier_sim.result import RunResult, show
+from espalier_sim.variants import picture_for
 
-MODEL, TARGET = "resnet18", "zcu104"
-ABLATIONS = (
-    ("neither", CompileOptions(reorder=False, pad=False)),
-    ("padding only", CompileOptions(reorder=False, pad=True)),
-    ("reordering only", CompileOptions(reorder=True, pad=False)),
-    ("both", CompileOptions(reorder=True, pad=True)),
-)
 _MODEL_PICTURES = 8  # for the speed of the integer model
 _PICTURE_COLUMNS = 132  # characters
 
 
 def bench(
-    out: Annotated[Path, typer.Option(help="page to write; the JSON twin lies beside it")] = Path(
-        "docs/performance.md"
-    ),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Page to write; plots and JSON twin lie beside it. docs/performance.md if not given, with"
+            " --quick build/performance.md."
+        ),
+    ] = None,
     resources: Annotated[
-        bool, typer.Option(help="count resources with yosys (minutes) if the Verilog is not that of the twin")
+        bool,
+        typer.Option(help="Count resources with yosys (minutes) if the Verilog is not that of the twin."),
     ] = True,
+    quick: Annotated[
+        bool, typer.Option(help="Small networks on the target tiny: tries the page itself, measures nothing.")
+    ] = False,
 ) -> None:
-    """Measure the built-in model in RTL, with and without reordering and padding, and count resources."""
-    config = load_config(TARGET)
+    """Measure networks, ablations and densities in RTL, every run bit-exact; finished runs are kept."""
+    check_matplotlib()
+    if resources and not quick:
+        check_yosys()
+    out = out or Path("build" if quick else "docs") / "performance.md"
+    plan = quick_plan() if quick else full_plan()
     twin = out.with_suffix(".json")
     with progress_on_stderr() as progress:
-        result = run_model(RunOptions(MODEL, TARGET), progress)
-        workload = load_workload(MODEL, config, progress=progress)
         found: dict[str, Any] = {
             "date": datetime.now(timezone.utc).date().isoformat(),
-            "run": result.as_json(),
-            "model": manifest(MODEL),
-            "ablation": _ablation(workload, config, progress),
-            "integer_model": _integer_model_speed(workload, progress),
+            **run_jobs(plan.jobs, progress),
+            "speed": _speed(plan, progress),
         }
-        if resources:
-            found["resources"] = _resources(config, _counted(twin), progress)
-    twin.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        if plan.model:
+            found["model"] = manifest(plan.model)
+        if resources and not quick:
+            found["resources"] = count_resources(plan.config, twin, progress)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    images = out.parent / "images"
+    draw(found, images)
+    _picture(RunResult.from_json(found["run"][0]["result"]), images / "sim_run.svg")
     out.write_text(page(found), encoding="utf-8")
-    _picture(result, out.parent / "images" / "sim_run.svg")
-    typer.echo(f"wrote {out} and {twin}")
+    twin.write_text(json.dumps(_slim(found), indent=2) + "\n", encoding="utf-8")
+    typer.echo(f"wrote {out}, {twin} and the plots in {images}")
+
+
+def _slim(found: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the layers of all runs but the main one."""
+    small = dict(found)
+    for section, rows in found.items():
+        if section != "run" and isinstance(rows, list):
+            small[section] = [
+                {**row, "result": {key: value for key, value in row["result"].items() if key != "layers"}}
+                if "result" in row
+                else row
+                for row in rows
+            ]
+    return small
 
 
 def _picture(result: RunResult, path: Path) -> None:
@@ -76,76 +93,24 @@ def _picture(result: RunResult, path: Path) -> None:
     show(result, console)
     path.parent.mkdir(parents=True, exist_ok=True)
     # Without the web fonts of Rich's template: a picture in a repository loads nothing from elsewhere.
-    text = re.sub(r"@font-face \{.*?\}", "", console.export_svg(title=f"sim run {MODEL}"), flags=re.DOTALL)
+    title = f"sim run {result.model}"
+    text = re.sub(r"@font-face \{.*?\}", "", console.export_svg(title=title), flags=re.DOTALL)
     path.write_text(text, encoding="utf-8")
 
 
-def _ablation(workload: Workload, config: HardwareConfig, progress: Progress) -> list[dict[str, Any]]:
-    built = build_simulator(accelerator_verilog(config, progress), config, "", progress)
-    graph, tensor = load_builtin(MODEL), workload.picture(None)
-    content, expected = workload.input_bytes(tensor, config), workload.reference(tensor, config)
-    rows = []
-    for name, options in ABLATIONS:
-        progress(f"ablation: {name}")
-        image = compile_graph(graph, config, options)
-        with SimulatedAccelerator(config, progress=progress, built=built) as accelerator:
-            accelerator.load(image)
-            load_cycles = accelerator.load_cycles
-            inference = accelerator.infer(content)
-        check_layers(image, inference, expected, config)
-        metadata = image.metadata
-        rows.append(
-            {
-                "name": name,
-                "cycles": inference.cycles,
-                "predicted_cycles": metadata.predicted_cycles,
-                "utilisation": ratio(metadata.effective_macs, config.lanes * inference.cycles),
-                "null_operators": metadata.null_operators,
-                "program_bytes": len(image.program),
-                "load_cycles": load_cycles,
-            }
-        )
-    return rows
-
-
-def _integer_model_speed(workload: Workload, progress: Progress) -> dict[str, Any]:
-    """Pictures per second of the integer model, all tensors of every picture computed exactly."""
+def _speed(plan: Plan, progress: Progress) -> dict[str, float]:
+    """Time the compiler, and the integer model with all tensors of every picture computed exactly."""
+    progress("timing the compiler")
+    graph = plan.graph()
+    started = time.perf_counter()
+    compile_graph(graph, plan.config)
+    compiler = time.perf_counter() - started
     progress("timing the integer model")
-    assert workload.graph is not None, "built-in models are graphs"
-    tensor = workload.picture(None)
-    numerics.run(workload.graph, tensor)  # warms the caches
+    lowered = lower_integer_graph(graph, plan.config)
+    tensor = picture_for(lowered)
+    numerics.run(lowered, tensor)  # warms the caches
     started = time.perf_counter()
     for _ in range(_MODEL_PICTURES):
-        numerics.run(workload.graph, tensor)
-    return {"pictures_per_second": _MODEL_PICTURES / (time.perf_counter() - started)}
-
-
-def _counted(twin: Path) -> dict[str, Any]:
-    """Read the resources of an earlier run, empty if there is none."""
-    try:
-        found: dict[str, Any] = json.loads(twin.read_text(encoding="utf-8"))["resources"]
-    except (OSError, ValueError, KeyError):
-        return {}
-    return found
-
-
-def _resources(config: HardwareConfig, earlier: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    from espalier_hw.generate import generate_verilog
-    from espalier_hw.resources import count, count_output_stage
-
-    progress("generating Verilog with Xilinx primitives")
-    texts = generate_verilog(config, "xilinx")
-    digest = hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()
-    if earlier.get("verilog_sha256") == digest:
-        return earlier
-    progress("counting resources with yosys (minutes)")
-    design = count(config)
-    assert config.device is not None, "the benchmark's target names its device"
-    return {
-        "verilog_sha256": digest,
-        "modules": {name: asdict(found) for name, found in design.modules.items()},
-        "instances": design.instances,
-        "output_stage": asdict(count_output_stage(config)),
-        "total": asdict(design.total),
-        "device": asdict(config.device),
-    }
+        numerics.run(lowered, tensor)
+    pictures = _MODEL_PICTURES / (time.perf_counter() - started)
+    return {"compile_seconds": compiler, "model_pictures_per_second": pictures}

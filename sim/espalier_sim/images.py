@@ -18,8 +18,9 @@ import espalier.numerics
 import espalier.passes
 import espalier.runtime
 from espalier.arch.config import HardwareConfig
-from espalier.backend.compiler import compile_graph
+from espalier.backend.compiler import DEFAULT_OPTIONS, compile_graph
 from espalier.backend.image import ProgramImage, load_image
+from espalier.backend.options import CompileOptions
 from espalier.compress.build import LayerReport
 from espalier.compress.from_onnx import compress_onnx, picture_files
 from espalier.errors import ModelFileError
@@ -35,7 +36,12 @@ _COMPRESSION = (
 )  # fmt: skip
 
 
-def compiled(graph: IntegerGraph, config: HardwareConfig, progress: Progress = silent) -> ProgramImage:
+def compiled(
+    graph: IntegerGraph,
+    config: HardwareConfig,
+    progress: Progress = silent,
+    options: CompileOptions = DEFAULT_OPTIONS,
+) -> ProgramImage:
     """Compile a graph for `config`, or take the image from the cache.
 
     Raises:
@@ -44,7 +50,7 @@ def compiled(graph: IntegerGraph, config: HardwareConfig, progress: Progress = s
     """
     # Pickles of equal graphs may differ, which costs a compilation; equal pickles mean equal graphs.
     graph_hash = hashlib.sha256(pickle.dumps(graph)).hexdigest()
-    target = json.dumps([config.hash, config.name, dataclasses.asdict(config)])
+    target = json.dumps([config.name, dataclasses.asdict(config), dataclasses.asdict(options)])
     path = cache_folder() / "images" / f"{config.name}-{source_hash(_COMPILER, graph_hash, target)}.img"
     with locked(path):
         if path.is_file():
@@ -55,6 +61,7 @@ def compiled(graph: IntegerGraph, config: HardwareConfig, progress: Progress = s
         image = compile_graph(
             graph,
             config,
+            options,
             progress=lambda what, done, total: progress(f"compiler: {what} ({done} of {total})"),
         )
         image.save(path)

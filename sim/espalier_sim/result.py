@@ -14,23 +14,38 @@ from espalier.arch.registers import COUNTERS
 from espalier.backend.image import ImageMetadata, LayerInfo
 from espalier_sim.device import Inference
 
-SCHEMA = 1
+SCHEMA = 2
+_FOREIGN_SHARE = 0.1  # of a layer's operators, above which its counters say little about itself
+# Below the table of layers.
+LAYER_NOTES = (
+    "layers overlap: a row counts from the end of the layer that ended before to the layer's own last word",
+    "busy: PE cycles with an operator of any layer; use: the layer's MACs / (lanes x cycles), where nine"
+    " tenths of a row are its own",
+)
 # Counters that say why a layer took longer than its operators.
 STALL_COUNTERS = tuple(name for name, _ in COUNTERS if name not in ("cycles", "operators", "null_operators"))
 
 
 @dataclass(frozen=True)
 class LayerResult:
-    """One layer. cycles, operators, null_operators, stalls: counted by the hardware; the rest is compiled."""
+    """One layer. cycles, operators, null_operators, stalls: counted by the hardware; the rest is compiled.
+
+    kind: "conv", "max" or "global". Layers overlap, and the hardware counts from the end of the layer that
+    ended before to the layer's own last word: what a layer did while the one before still wrote counts there.
+    busy: share of those PE cycles in which an operator was issued, whichever layer's. utilisation: effective
+    MACs / (lanes * cycles), None if a tenth of the operators issued or more belongs to other layers.
+    """
 
     name: str
+    kind: str
     cycles: int
     predicted_cycles: int
     dense_macs: int
     effective_macs: int
     operators: int
     null_operators: int
-    utilisation: float  # effective MACs / (lanes * cycles)
+    busy: float
+    utilisation: float | None
     stalls: dict[str, int]
 
 
@@ -39,7 +54,7 @@ class RunResult:
     """A whole run; the field names are the keys of the JSON output.
 
     utilisation: effective MACs / (lanes * cycles). compute_fraction: effective / dense MACs; sparsity: the
-    rest. weight_bits: all widths that occur.
+    rest. weight_bits: all widths that occur. load_cycles: of the program load, once per model.
     """
 
     schema: int
@@ -53,6 +68,7 @@ class RunResult:
     clock_mhz: int
     clock_source: str
     latency_ms: float
+    pes: int
     lanes: int
     utilisation: float
     compute_fraction: float
@@ -60,6 +76,8 @@ class RunResult:
     weight_bits: list[int]
     build_seconds: float
     simulate_seconds: float
+    program_bytes: int
+    load_cycles: int
     ddr_read_bytes: int
     ddr_write_bytes: int
     top: list[dict[str, Any]] = field(default_factory=list)
@@ -68,6 +86,11 @@ class RunResult:
     def as_json(self) -> dict[str, Any]:
         """Plain values for `json.dump`."""
         return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> RunResult:
+        """Make the result from what `as_json` gave."""
+        return cls(**{**content, "layers": [LayerResult(**layer) for layer in content["layers"]]})
 
 
 def ratio(part: float, whole: float) -> float:
@@ -84,15 +107,20 @@ def layer_results(metadata: ImageMetadata, inference: Inference, config: Hardwar
 
 
 def _layer_result(layer: LayerInfo, counters: dict[str, int], config: HardwareConfig) -> LayerResult:
+    cycles, operators = counters["cycles"], counters["operators"] + counters["null_operators"]
+    own = layer.operators + layer.null_operators
+    is_own = own > 0 and abs(operators - own) < _FOREIGN_SHARE * own
     return LayerResult(
         name=layer.name,
-        cycles=counters["cycles"],
+        kind=layer.kind,
+        cycles=cycles,
         predicted_cycles=layer.predicted_cycles,
         dense_macs=layer.dense_macs,
         effective_macs=layer.effective_macs,
         operators=counters["operators"],
         null_operators=counters["null_operators"],
-        utilisation=ratio(layer.effective_macs, config.lanes * counters["cycles"]),
+        busy=ratio(counters["operators"], config.pes * cycles),
+        utilisation=ratio(layer.effective_macs, config.lanes * cycles) if is_own else None,
         stalls={name: counters[name] for name in STALL_COUNTERS},
     )
 
@@ -106,6 +134,7 @@ def show(result: RunResult, console: Console) -> None:
         console.print(table)
     console.print(_layer_table(result.layers))
     lines = [
+        *LAYER_NOTES,
         f"total: {result.cycles} cycles, predicted {result.predicted_cycles}"
         f" ({100 * ratio(result.cycles - result.predicted_cycles, result.predicted_cycles):+.1f} %)",
         f"latency: {result.latency_ms:.3f} ms at {result.clock_mhz} MHz ({result.clock_source})",
@@ -138,17 +167,23 @@ def verdict(result: RunResult) -> str:
     return "bit-exact: the output equals the integer model (layers not compared)"
 
 
+def worst_stall(layer: LayerResult) -> str:
+    """Name and number of the stall that was counted most often."""
+    name = max(layer.stalls, key=lambda key: layer.stalls[key])
+    return f"{name} {layer.stalls[name]}" if layer.stalls[name] else "none"
+
+
 def _layer_table(layers: list[LayerResult]) -> Table:
     table = Table("layer", title="layers (stalls: PE cycles or branch cycles, see docs/registers.md)")
     table.title_justify = "left"
-    for name in ("cycles", "predicted", "dense MACs", "effective", "operators", "nulls", "use %", "stalls"):
+    header = "cycles,predicted,dense MACs,effective,operators,nulls,busy %,use %,stalls"
+    for name in header.split(","):
         table.add_column(name, justify="right")
     for layer in layers:
-        worst = max(layer.stalls, key=lambda name: layer.stalls[name])
-        stalls = f"{worst} {layer.stalls[worst]}" if layer.stalls[worst] else "none"
+        use = "" if layer.utilisation is None else f"{100 * layer.utilisation:.1f}"
         table.add_row(
             layer.name, str(layer.cycles), str(layer.predicted_cycles), str(layer.dense_macs),
             str(layer.effective_macs), str(layer.operators), str(layer.null_operators),
-            f"{100 * layer.utilisation:.1f}", stalls,
+            f"{100 * layer.busy:.1f}", use, worst_stall(layer),
         )  # fmt: skip
     return table

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.arch.config import load_config
+from espalier.arch.config import HardwareConfig, load_config
 from espalier.backend.image import ProgramImage
 from espalier.errors import UserError
 from espalier_sim.build import build_simulator
@@ -19,7 +19,7 @@ from espalier_sim.progress import Progress, silent
 from espalier_sim.result import SCHEMA, RunResult, layer_results, ratio
 from espalier_sim.verify import check_layers, check_output, output_tensor
 from espalier_sim.verilog import accelerator_verilog
-from espalier_sim.workload import load_workload
+from espalier_sim.workload import Workload, load_workload
 
 BEST = 5  # classes shown
 
@@ -46,13 +46,29 @@ def run_model(options: RunOptions, progress: Progress = silent) -> RunResult:
 
     """
     config = load_config(options.target)
-    kind = _wave_kind(options.waves)
+    _wave_kind(options.waves)
     # What may fail because of the user comes first: building takes minutes.
     workload = load_workload(options.model, config, options.calibration, progress)
-    tensor = workload.picture(options.picture)
+    return run_workload(workload, workload.picture(options.picture), config, options, progress)
 
+
+def run_workload(
+    workload: Workload,
+    tensor: NDArray[np.uint8],
+    config: HardwareConfig,
+    options: RunOptions,
+    progress: Progress = silent,
+) -> RunResult:
+    """Run one input tensor uint8[channels, height, width]; of `options` only stalls, waves and check count.
+
+    Raises:
+        UserError: a tool is missing.
+        VerificationMismatch: hardware and model differ, or the hardware hangs or breaks a bus rule.
+
+    """
     started = time.monotonic()
-    built = build_simulator(accelerator_verilog(config, progress), config, kind, progress)
+    verilog = accelerator_verilog(config, progress)
+    built = build_simulator(verilog, config, _wave_kind(options.waves), progress)
     build_seconds = time.monotonic() - started
 
     progress("computing the expected result")
@@ -62,6 +78,7 @@ def run_model(options: RunOptions, progress: Progress = silent) -> RunResult:
         config, options.stalls, waves=options.waves, progress=progress, built=built
     ) as accelerator:
         accelerator.load(workload.image)
+        load_cycles = accelerator.load_cycles
         inference = accelerator.infer(workload.input_bytes(tensor, config))
     simulate_seconds = time.monotonic() - started
 
@@ -72,7 +89,6 @@ def run_model(options: RunOptions, progress: Progress = silent) -> RunResult:
     check_output(image, scores, expected[image.metadata.output])
     metadata = image.metadata
     fraction = ratio(metadata.effective_macs, metadata.dense_macs)
-    bits = sorted({layer.weight_bits for layer in metadata.layers if layer.kind == "conv"})
     return RunResult(
         schema=SCHEMA,
         model=workload.name,
@@ -85,13 +101,16 @@ def run_model(options: RunOptions, progress: Progress = silent) -> RunResult:
         clock_mhz=config.clock_mhz,
         clock_source=config.clock_source,
         latency_ms=inference.cycles / (1000 * config.clock_mhz),
+        pes=config.pes,
         lanes=config.lanes,
         utilisation=ratio(metadata.effective_macs, config.lanes * inference.cycles),
         compute_fraction=fraction,
         sparsity=1 - fraction if metadata.dense_macs else 0.0,
-        weight_bits=bits,
+        weight_bits=sorted({layer.weight_bits for layer in metadata.layers if layer.kind == "conv"}),
         build_seconds=build_seconds,
         simulate_seconds=simulate_seconds,
+        program_bytes=len(image.program),
+        load_cycles=load_cycles,
         ddr_read_bytes=inference.read_bytes,
         ddr_write_bytes=inference.write_bytes,
         top=_best_classes(image, scores),

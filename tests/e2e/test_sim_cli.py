@@ -19,12 +19,13 @@ from espalier_sim.random_networks import random_network
 
 KEYS = [
     "schema", "model", "target", "backend", "bit_exact", "layers_checked", "cycles", "predicted_cycles",
-    "clock_mhz", "clock_source", "latency_ms", "lanes", "utilisation", "compute_fraction", "sparsity",
-    "weight_bits", "build_seconds", "simulate_seconds", "ddr_read_bytes", "ddr_write_bytes", "top", "layers",
+    "clock_mhz", "clock_source", "latency_ms", "pes", "lanes", "utilisation", "compute_fraction", "sparsity",
+    "weight_bits", "build_seconds", "simulate_seconds", "program_bytes", "load_cycles", "ddr_read_bytes",
+    "ddr_write_bytes", "top", "layers",
 ]  # fmt: skip
 LAYER_KEYS = [
-    "name", "cycles", "predicted_cycles", "dense_macs", "effective_macs", "operators", "null_operators",
-    "utilisation", "stalls",
+    "name", "kind", "cycles", "predicted_cycles", "dense_macs", "effective_macs", "operators",
+    "null_operators", "busy", "utilisation", "stalls",
 ]  # fmt: skip
 
 pytestmark = pytest.mark.xdist_group("tiny")
