@@ -18,9 +18,9 @@ from espalier_hw.control import CommandControl
 from espalier_hw.counters import LayerCounters
 from espalier_hw.csr import Csr
 from espalier_hw.feature_dma import LoadWalker, StoreWalker
-from espalier_hw.feature_memory import FeatureBank, FeatureMemory
+from espalier_hw.feature_memory import FeatureBank, FeatureMemory, small_parts
 from espalier_hw.hierarchy import SeparateModules
-from espalier_hw.interfaces import tile_bits
+from espalier_hw.interfaces import tile_bits, writers
 from espalier_hw.loader import Loader
 from espalier_hw.output_stage import OutputStage
 from espalier_hw.pe import PE
@@ -60,8 +60,9 @@ _COMPONENTS: dict[str, Callable[[Site], wiring.Component]] = {
     "pool_unit": lambda s: PoolUnit(s.config),
     "read_arbiter": lambda s: ReadArbiter(s.config.branches + 1),
     "window_reader": lambda s: WindowReader(s.config),
-    "tile_reader": lambda s: TileReader(s.config.branches),
-    "write_port": lambda s: WritePort(s.config, s.config.branches + 2),
+    "tile_reader": lambda s: TileReader(s.config.branches, small_parts(s.config)),
+    "write_port": lambda s: WritePort(s.config, s.config.branches),
+    "second_write_port": lambda s: WritePort(s.config, writers(s.config) - s.config.branches, yields=True),
     "feature_frame": lambda s: FeatureMemory(s.config),
     "feature_bank_ultra": functools.partial(_bank, True),
     "feature_bank_block": functools.partial(_bank, False),

@@ -32,15 +32,15 @@ _COLUMNS = (
     *("window_fifo_depth", "feature_depth_words", "feature_depth_rest_words"),
 )
 _SMALL = {
-    "t6-half": (6, 1, 4, 32, 32, 9, 6, 32, 512, 512),
+    "t5-dsp": (5, 2, 2, 32, 32, 13, 5, 4, 1024, 1024),
     "t5-wide": (5, 2, 8, 16, 16, 6, 13, 4, 1024, 1024),
-    "t4-one": (4, 1, 1, 16, 4, 8, 8, 32, 512, 512),
     "t4-many": (4, 4, 12, 64, 32, 0, 2, 32, 3072, 2560),
+    "t4-one": (4, 1, 1, 16, 4, 8, 8, 32, 512, 512),
     "t4-few": (4, 2, 5, 32, 8, 3, 4, 4, 1024, 960),
-    "t5-dsp": (5, 1, 2, 32, 32, 13, 5, 32, 512, 512),
+    "t4-ring": (4, 2, 3, 16, 16, 6, 3, 4, 1024, 960),
 }
 # Of the 7 series no lane pairs lie in DSP slices, see `resource_blocks`.
-_SERIES_7 = ("tiny", "t4-one", "t4-few", "t5-wide")
+_SERIES_7 = ("tiny", "t4-few", "t4-ring", "t5-dsp")
 
 
 def configurations() -> Iterator[tuple[str, HardwareConfig]]:
@@ -64,7 +64,7 @@ def sites(family: str, config: HardwareConfig) -> Iterator[tuple[str, str, Site]
                 yield block + row.suffix, block, row.site(config, family)
 
 
-def count(only: list[str], minutes: float) -> None:
+def count(only: list[str], names: list[str], minutes: float) -> None:
     """Count the blocks of all configurations (or only those named), and begin none after so many minutes.
 
     Blocks that an earlier count of the same configuration has, and this one does not, are kept.
@@ -76,8 +76,10 @@ def count(only: list[str], minutes: float) -> None:
         fields = asdict(config)
         blocks = earlier.get(json.dumps([family, fields]), {})
         for key, block, site in sites(family, config):
-            if (only and block not in only) or time.monotonic() > deadline:
+            if (only and block not in only) or (names and config.name not in names):
                 continue
+            if time.monotonic() > deadline:
+                break
             started = time.monotonic()
             found = count_block(block, site)
             blocks[key] = {"count": asdict(found.count), "paths": asdict(found.paths)}
@@ -135,10 +137,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("action", choices=("count", "fit"))
     parser.add_argument("--only", nargs="*", default=[], help="blocks to count")
+    parser.add_argument("--configurations", nargs="*", default=[], help="configurations to count")
     parser.add_argument("--minutes", type=float, default=600.0, help="begin no count after so many minutes")
     arguments = parser.parse_args()
     if arguments.action == "count":
-        count(arguments.only, arguments.minutes)
+        count(arguments.only, arguments.configurations, arguments.minutes)
     else:
         fit()
 

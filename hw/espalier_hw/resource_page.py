@@ -103,6 +103,12 @@ def _sums(config: HardwareConfig, family: str, blocks: dict[str, Any]) -> tuple[
     return counted, predicted
 
 
+def _complete(config: HardwareConfig, blocks: dict[str, Any]) -> bool:
+    """Whether all blocks of a configuration were counted."""
+    needed = {block + row.suffix for row in ROWS if row.instances(config) for block in row.blocks}
+    return needed <= set(blocks)
+
+
 def _relative(counted: float, predicted: float) -> float:
     return (predicted - counted) / counted if counted else float(predicted != 0)
 
@@ -114,8 +120,9 @@ def _errors(counted: Counted) -> str:
         for resource in RESOURCES:
             totals, single = [], []
             for config, _, blocks in entries:
-                real, guess = _sums(config, family, blocks)
-                totals.append(abs(_relative(getattr(real, resource), getattr(guess, resource))))
+                if _complete(config, blocks):
+                    real, guess = _sums(config, family, blocks)
+                    totals.append(abs(_relative(getattr(real, resource), getattr(guess, resource))))
                 for key, block, _, site in row_blocks(config, family, blocks):
                     found = blocks[key]["count"][resource]
                     if found:
@@ -123,20 +130,25 @@ def _errors(counted: Counted) -> str:
                         single.append(abs(_relative(found, predicted)))
             if single:
                 rows.append(
-                    [family, str(len(entries)), resource]
-                    + [f"{value:.1%}" for value in (sum(totals) / len(totals), max(totals))]
+                    [family, str(len(entries)), str(len(single)), resource]
+                    + [
+                        f"{value:.1%}"
+                        for value in (sum(totals) / max(1, len(totals)), max(totals, default=0))
+                    ]
                     + [f"{value:.1%}" for value in (sum(single) / len(single), max(single))]
                 )
-    head = ["family", "configurations", "resource", "mean of totals", "largest of totals"]
+    head = ["family", "configurations", "blocks", "resource", "mean of totals", "largest of totals"]
     return (
-        "Absolute, relative to the count; totals of whole accelerators, and every block by itself.\n\n"
-        + _table([*head, "mean of blocks", "largest of blocks"], rows)
+        "Absolute, relative to the count: of whole accelerators of which all blocks were counted, and of every"
+        " block by itself.\n\n" + _table([*head, "mean of blocks", "largest of blocks"], rows)
     )
 
 
 def _totals(counted: Counted) -> str:
     rows = []
     for config, family, blocks in counted:
+        if not _complete(config, blocks):
+            continue
         real, guess = _sums(config, family, blocks)
         parameters = (
             f"T {config.tile_size}, {config.branches - config.lut_branches} x {config.pes_per_branch}"
@@ -148,7 +160,7 @@ def _totals(counted: Counted) -> str:
             + [f"{_number(getattr(real, r))} / {_number(getattr(guess, r))}" for r in RESOURCES]
         )
     head = ["configuration", "parameters", "LUT", "FF", "DSP", "BRAM36", "URAM"]
-    return "Counted / predicted.\n\n" + _table(head, rows)
+    return "Counted / predicted, where all blocks were counted.\n\n" + _table(head, rows)
 
 
 def _blocks(counted: Counted) -> str:

@@ -189,7 +189,7 @@ _TILES_AHEAD = 16  # residual tiles that an output stage has room for
 BLOCKS: dict[str, Block] = {
     "pe": Block(
         lut=(lambda s: s.tile_bits, lambda s: s.fabric_lanes),
-        ff=(lambda s: s.word_bits, lambda s: s.fabric_lanes, lambda s: s.accumulator_bits),
+        ff=(lambda s: s.word_bits + s.accumulator_bits, lambda s: s.fabric_lanes),
         lutram=lambda s: (
             lutram(s.word_bits, s.config.ring_words, s.family)
             + lutram(s.accumulator_bits, s.config.accumulators, s.family)
@@ -235,6 +235,7 @@ BLOCKS: dict[str, Block] = {
         lut=(_branches, lambda s: s.config.branches * s.tile_bits, lambda s: s.tile_bits),
         ff=(_branches, lambda s: s.config.branches * s.tile_bits, lambda s: s.tile_bits),
     ),
+    "second_write_port": Block(lut=(lambda s: s.tile_bits,), ff=(lambda s: s.tile_bits,)),
     "feature_frame": Block(
         lut=(lambda s: s.tile_bits, _tile_words),
         ff=(lambda s: s.tile_bits,),
@@ -315,7 +316,14 @@ ROWS = (
     Row(
         "feature_access",
         _one,
-        {"read_arbiter": 1, "window_reader": 1, "tile_reader": 1, "write_port": 1, "feature_frame": 1},
+        {
+            "read_arbiter": 1,
+            "window_reader": 1,
+            "tile_reader": 1,
+            "write_port": 1,
+            "second_write_port": 1,
+            "feature_frame": 1,
+        },
     ),
     Row("dma", _one, {"loader": 1, "load_walker": 1, "store_walker": 1, "axi_read": 1, "axi_write": 1}),
     Row(
