@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.program import PATTERNS_PER_WORD, Follows, Opcode, descriptor_words
@@ -99,8 +99,7 @@ class Machine:
         """Let a writer have its turn, and send its word to the memory."""
         index = port.take()
         self._writers[index].turn(cycle)
-        port.find((index,))
-        self._tiles.find((index,))
+        self._look((index,))
         if index < len(self.branches):
             self._wake = min([branch.state.wake for branch in self.branches])
         if index < len(self.walkers) and self.walkers[index].head is None:
@@ -121,6 +120,15 @@ class Machine:
             port.find(range(len(self._writers)))
         self._wake = min([branch.state.wake for branch in self.branches])
 
+    def _look(self, clients: Sequence[int]) -> None:
+        """Look for words of some branches, or of the pool unit or LOAD alone."""
+        first, second = self._ports
+        if clients[0] < len(self.branches):
+            first.find(clients)
+            self._tiles.find(clients)
+        else:
+            second.find(clients)
+
     def _read(self, cycle: int) -> None:
         """Hand a window to those that have the turn."""
         members = self._windows.take()
@@ -131,8 +139,7 @@ class Machine:
         for walker in self.walkers:
             walker.resume()
         self._windows.find()
-        for port in (*self._ports, self._tiles):
-            port.find(members)
+        self._look(members)
         self._wake = min([branch.state.wake for branch in self.branches])
 
     def _update(self, cycle: int, port: WordPort) -> None:

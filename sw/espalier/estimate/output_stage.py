@@ -108,7 +108,6 @@ class OutputStage:
     def _begin(self, start: int) -> bool:
         """Start the next entry's beats; False if it is not known yet for how long everything stood still."""
         local = self._start - self._lost + self._beats
-        self.settle()
         if self._words and self._words[0][0] <= local:
             return False
         self._start = max(local + self._lost, start, self._ready)
