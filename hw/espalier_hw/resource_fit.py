@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from espalier.arch.config import HardwareConfig, load_config
+from espalier.errors import UserError
 from espalier.estimate.resource_terms import BLOCKS, ROWS, Site
 from espalier.estimate.resources import FIT_FILE
 from espalier_hw.resource_blocks import count_block
@@ -76,7 +77,7 @@ def count(only: list[str], names: list[str], minutes: float) -> None:
         fields = asdict(config)
         blocks = earlier.get(json.dumps([family, fields]), {})
         for key, block, site in sites(family, config):
-            if (only and block not in only) or (names and config.name not in names):
+            if (only and block not in only) or (names and f"{family}/{config.name}" not in names):
                 continue
             if time.monotonic() > deadline:
                 break
@@ -124,6 +125,8 @@ def _solve(name: str, resource: str, counted: list[dict[str, Any]]) -> list[floa
                 if resource == "lut":
                     value -= BLOCKS[name].lutram(site)
                 samples[tuple(BLOCKS[name].terms(resource, site))] = value
+    if not samples:
+        raise UserError(f"{COUNTS_FILE} has no counts of block '{name}': count it first")
     terms, values = np.array(list(samples)), np.array(list(samples.values()))
     weights = 1 / np.maximum(np.abs(values), 50.0)
     # Scaled columns, so that the smallest solution is meant where counts leave a choice.
@@ -137,7 +140,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("action", choices=("count", "fit"))
     parser.add_argument("--only", nargs="*", default=[], help="blocks to count")
-    parser.add_argument("--configurations", nargs="*", default=[], help="configurations to count")
+    parser.add_argument("--configurations", nargs="*", default=[], help="those to count, as family/name")
     parser.add_argument("--minutes", type=float, default=600.0, help="begin no count after so many minutes")
     arguments = parser.parse_args()
     if arguments.action == "count":

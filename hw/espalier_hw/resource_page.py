@@ -139,8 +139,8 @@ def _errors(counted: Counted) -> str:
                 )
     head = ["family", "configurations", "blocks", "resource", "mean of totals", "largest of totals"]
     return (
-        "Absolute, relative to the count: of whole accelerators of which all blocks were counted, and of every"
-        " block by itself.\n\n" + _table([*head, "mean of blocks", "largest of blocks"], rows)
+        "Absolute, relative to the count: of whole accelerators of which all blocks were counted, and of"
+        " every block by itself.\n\n" + _table([*head, "mean of blocks", "largest of blocks"], rows)
     )
 
 
