@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.feature_layout import BANK_SIDE, tensor_pitch
@@ -12,7 +13,7 @@ from espalier.backend.hazards import can_pool_in_place, layer_waits, needs_barri
 from espalier.backend.mapping import tile_grid
 from espalier.backend.plan import Placement
 from espalier.errors import CapacityError
-from espalier.ir.graph import IntegerGraph, Pool
+from espalier.ir.graph import Conv, IntegerGraph, Pool
 from espalier.passes.lower_padding import tensor_pad
 
 
@@ -54,6 +55,9 @@ _ROWS = (
     _Rows("second and third tile row of three", BANK_SIDE, lambda tensor: tensor.rest_words),
 )
 
+_RAM_WORDS = 1024  # of a block RAM with two full ports
+_SHUFFLES = 12
+
 _Unit = list[_Tensor]  # tensors that begin at the same word, the largest first
 _Conflict = Callable[[_Tensor, _Tensor], bool]
 _Need = Callable[[IntegerGraph, list[int], int], bool]
@@ -66,13 +70,15 @@ def place_tensors(graph: IntegerGraph, config: HardwareConfig, overlap: bool = T
     """Place every tensor of the graph.
 
     Several orders are tried, each tensor going to the smallest gap that holds it. Of the attempts that fit,
-    the one wins after which layers have least to wait for each other.
+    the one wins after which layers have least to wait for each other; then the one with the fewest residual
+    words in the small parts of banks, where windows go before them (see the hardware's feature memory).
 
     Raises:
         CapacityError: names the layer at which most words are in use, and how many are missing.
 
     """
-    attempts: list[tuple[tuple[int, int, int, int], dict[str, int], list[_Unit]]] = []
+    attempts: list[tuple[tuple[int, int, int, int, int], dict[str, int], list[_Unit]]] = []
+    residuals = {node.residual.tensor for node in graph.nodes if isinstance(node, Conv) and node.residual}
     for in_place, apart in itertools.product((False, True), _APART if overlap else ((),)):
         units = _units(graph, config, in_place)
         for order in _orders(units):
@@ -87,7 +93,13 @@ def place_tensors(graph: IntegerGraph, config: HardwareConfig, overlap: bool = T
                 wait.wait_pool and isinstance(graph.nodes[index - 1], Pool)
                 for index, wait in enumerate(waits)
             )
-            score = (missing, barriers, pools, peak)
+            slow = sum(
+                _small_words(rows, tensor, bases, config)
+                for rows in _ROWS
+                for tensor in tensors
+                if tensor.name in residuals
+            )
+            score = (missing, barriers, pools, slow, peak)
             attempts.append((score, bases, units))
     score, bases, units = min(attempts, key=lambda attempt: attempt[0])
     if score[0]:
@@ -127,12 +139,29 @@ def _bank_words(tiles_y: int, tiles_x: int, pitch: int, channels: int) -> int:
     return ((rows - 1) * pitch + tensor_pitch(tiles_x)) * channels if rows > 0 else 0
 
 
+def _small_words(rows: _Rows, tensor: _Tensor, bases: dict[str, int], config: HardwareConfig) -> int:
+    """Words of a tensor in the last, incomplete kilo-word of a bank, if that has at most half of it."""
+    depth = config.bank_depth(rows.bank)
+    if not 0 < depth % _RAM_WORDS <= _RAM_WORDS // 2:
+        return 0
+    start = max(bases[tensor.name], depth - depth % _RAM_WORDS)
+    return max(0, rows.end(tensor, bases) - start)
+
+
 def _orders(units: list[_Unit]) -> tuple[list[_Unit], ...]:
     def length(unit: _Unit) -> int:
         return unit[-1].last - unit[0].first
 
+    random = Random(0)
+    large = sorted(units, key=lambda u: (-u[0].words, u[0].first))
+    # The largest first or last, the others in any order.
+    shuffled = []
+    for _ in range(_SHUFFLES):
+        others = random.sample(large[1:], len(large) - 1)
+        shuffled += [large[:1] + others, others + large[:1]]
     return (
-        sorted(units, key=lambda u: (-u[0].words, u[0].first)),
+        large,
+        *shuffled,
         sorted(units, key=lambda u: (u[0].first, -u[0].words)),
         sorted(units, key=lambda u: (-u[0].words * (length(u) + 1), u[0].first)),
         sorted(units, key=lambda u: (-length(u), -u[0].words)),
