@@ -59,7 +59,7 @@ def deal_by_load(parts: Parts, cost: IntArray | CountArray, shape: Shape) -> Dea
     Loads are compared from the first stretch of words on, so that PEs stay together all along.
     """
     cost = cost.reshape(parts.count, -1)
-    total = cost.sum(axis=1, dtype=np.int64)
+    total = np.maximum(cost.sum(axis=1, dtype=np.int64), 1)  # an empty part takes an accumulator too
     order = filter_order(parts, total)
     bins = deal_to_bins(parts, total, order, shape)
     if bins is None:

@@ -14,7 +14,7 @@ from espalier.backend.deal import Shape, deal_by_load, deal_in_order, fits
 from espalier.backend.digits import Parts
 from espalier.backend.plan import CountArray, Deal, Group, Layer, Mapping, Plan
 from espalier.backend.runs import run_lengths
-from espalier.backend.share import share_parts
+from espalier.backend.share import share_variants
 from espalier.backend.spread import Grouping, groupings, spread_tiles
 from espalier.backend.streams import block_sizes
 from espalier.errors import CapacityError
@@ -100,8 +100,25 @@ class _Search:
         best: dict[tuple[Grouping, int], Mapping] = {}
         for mapping in sorted(plain, key=lambda m: m.cycles):
             best.setdefault((_grouping(mapping), mapping.block_words), mapping)
-        shared = [mapping for base in best.values() for mapping in self._shared(base)]
+        shared: list[Mapping] = []
+        for block_words in self.block_words:
+            bases = [base for (_, words), base in best.items() if words == block_words]
+            bases = [base for base in bases if not self._hopeless(base, plain)]
+            shared += self._shared(bases, block_words)
         return plain + self.predict(shared)
+
+    def _hopeless(self, base: Mapping, others: list[Mapping]) -> bool:
+        """Whether a mapping stays worse than another one even if sharing gave all PEs the same load."""
+        bound = 0.0
+        for group in base.groups:
+            operators = group.plan.lengths.sum(dtype=np.int64) / sum(group.plan.pes)
+            bound = max(bound, group.tiles * float(operators))
+        return any(
+            other.cycles <= bound
+            and other.mean_stream_words <= base.mean_stream_words
+            and other.most_table_entries <= base.most_table_entries
+            for other in others
+        )
 
     def _plain(self) -> Iterator[Mapping]:
         if not self.block_words:
@@ -122,23 +139,25 @@ class _Search:
                     plans = {pes: _plan(pes, self.parts, deal, counts) for pes, deal in deals.items()}
                     yield from self._mapping(grouping, plans, block_words)
 
-    def _shared(self, base: Mapping) -> Iterator[Mapping]:
-        """Variants of a mapping in which PEs share filters."""
-        counts = self.counts[base.block_words]
-        for cuts in _CUTS:
-            plans, changed = {}, False
-            for plan in base.plans:
-                shape = Shape(plan.pes, base.passes, self.config.accumulators)
-                shared = share_parts(self.parts, counts, base.block_words, shape, cuts)
-                changed |= shared is not None
-                own = (
-                    plan
-                    if shared is None
-                    else _plan(plan.pes, *shared, shared[0].block_counts(base.block_words))
-                )
-                plans[plan.pes] = own
-            if changed:
-                yield from self._mapping(_grouping(base), plans, base.block_words)
+    def _shared(self, bases: list[Mapping], block_words: int) -> Iterator[Mapping]:
+        """Variants of mappings in which PEs share filters."""
+        shapes = {
+            (plan.pes, base.passes): Shape(plan.pes, base.passes, self.config.accumulators)
+            for base in bases
+            for plan in base.plans
+        }
+        asked = [(shape, _CUTS) for shape in shapes.values()]
+        shared = share_variants(self.parts, self.counts[block_words], block_words, asked)
+        made: dict[tuple[Pes, int, int], Plan] = {}
+        keys = ((*key, cuts) for key in shapes for cuts in _CUTS)
+        for key, found in zip(keys, shared, strict=True):
+            if found is not None:
+                made[key] = _plan(key[0], *found, found[0].block_counts(block_words))
+        for base in bases:
+            for cuts in _CUTS:
+                plans = {plan.pes: made.get((plan.pes, base.passes, cuts), plan) for plan in base.plans}
+                if any(plans[plan.pes] is not plan for plan in base.plans):
+                    yield from self._mapping(_grouping(base), plans, block_words)
 
     def in_order(self) -> list[Mapping]:
         """Deal filters in their own order, split by a fixed rule; the others are for want of memory only.

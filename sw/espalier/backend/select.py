@@ -9,6 +9,8 @@ from espalier.arch.config import HardwareConfig
 from espalier.backend.plan import IntArray, Layer, Mapping
 from espalier.errors import CapacityError
 
+FloatArray = npt.NDArray[np.float64]
+
 _ATTEMPTS = 12
 
 
@@ -16,7 +18,8 @@ def select_mappings(layers: list[Layer], config: HardwareConfig) -> None:
     """Set `mapping` and `pes` of every convolution.
 
     Starts with each layer's fastest mapping; while a memory overflows, the layer changes that loses the
-    fewest cycles per word saved. Raises CapacityError if the smallest mappings do not fit.
+    fewest cycles per word saved. Then layers change where that saves cycles within the memories. Raises
+    CapacityError if the smallest mappings do not fit.
     """
     convs = [layer for layer in layers if layer.candidates]
     depth = np.array([config.stream_depth_words, config.table_depth_words], np.float64)
@@ -35,30 +38,67 @@ def select_mappings(layers: list[Layer], config: HardwareConfig) -> None:
     _explain(layers, config)
 
 
-def _choose(convs: list[Layer], budget: npt.NDArray[np.float64]) -> bool:
-    """Greedy choice within a budget of words; False if it cannot be met."""
+def _choose(convs: list[Layer], budget: FloatArray) -> bool:
+    """Choose within a budget of words; False if it cannot be met."""
     for layer in convs:
         layer.mapping = layer.candidates[0]
-    uses = {id(m): _mapping_use(m) for layer in convs for m in layer.candidates}
+    moves = [(index, other) for index, layer in enumerate(convs) for other in layer.candidates]
+    if not moves:
+        return True
+    layer_of = np.array([index for index, _ in moves])
+    uses = np.array([_mapping_use(other) for _, other in moves])
+    cycles = np.array([other.cycles for _, other in moves], np.float64)
+    chosen = np.array([np.flatnonzero(layer_of == index)[0] for index in range(len(convs))])
+    fitted = _shrink(layer_of, uses, cycles, chosen, budget)
+    if fitted:
+        _improve(layer_of, uses, cycles, chosen, budget)
+    for layer, index in zip(convs, chosen.tolist(), strict=True):
+        layer.mapping = moves[index][1]
+    return fitted
+
+
+def _shrink(
+    layer_of: IntArray, uses: FloatArray, cycles: FloatArray, chosen: IntArray, budget: FloatArray
+) -> bool:
+    """Change the layer that loses fewest cycles per word saved until all fit; False if they cannot.
+
+    Of all candidates: layer int64[M], uses float64[M, 2], cycles float64[M]; chosen: int64[layers], changed.
+    """
     while True:
-        total = sum((uses[id(layer.mapping)] for layer in convs), np.zeros(2))
+        total = uses[chosen].sum(axis=0)
         excess = np.maximum(total - budget, 0)
         if not excess.any():
             return True
-        best: tuple[float, Layer, Mapping] | None = None
-        for layer in convs:
-            assert layer.mapping is not None, "set above"
-            for other in layer.candidates:
-                change = uses[id(layer.mapping)] - uses[id(other)]
-                saved = float((np.minimum(change, excess) / budget)[excess > 0].sum())
-                if saved > 1e-9 and (best is None or (other.cycles - layer.mapping.cycles) / saved < best[0]):
-                    best = (other.cycles - layer.mapping.cycles) / saved, layer, other
-        if best is None:
+        now = chosen[layer_of]
+        after = np.maximum(total + uses - uses[now] - budget, 0)
+        saved = ((excess - after) / budget).sum(axis=1)
+        price = np.where(saved > 1e-9, (cycles - cycles[now]) / np.maximum(saved, 1e-9), np.inf)
+        best = int(price.argmin())
+        if not np.isfinite(price[best]):
             return False
-        best[1].mapping = best[2]
+        chosen[layer_of[best]] = best
 
 
-def _mapping_use(mapping: Mapping) -> npt.NDArray[np.float64]:
+def _improve(
+    layer_of: IntArray, uses: FloatArray, cycles: FloatArray, chosen: IntArray, budget: FloatArray
+) -> None:
+    """Change one or two layers at a time as long as that saves cycles and all still fit."""
+    other_layer = layer_of[:, None] != layer_of
+    while True:
+        left = budget - uses[chosen].sum(axis=0)
+        more, change = uses - uses[chosen[layer_of]], cycles - cycles[chosen[layer_of]]
+        fits = np.logical_and.reduce(
+            [own[:, None] + own <= room for own, room in zip(more.T, left, strict=True)]
+        )
+        # Where one of the two stays what it is, only the other changes.
+        gain = np.where(fits & other_layer, change[:, None] + change, 0.0)
+        first, second = divmod(int(gain.argmin()), len(cycles))
+        if gain[first, second] >= 0:
+            return
+        chosen[layer_of[[first, second]]] = first, second
+
+
+def _mapping_use(mapping: Mapping) -> FloatArray:
     return np.array([mapping.mean_stream_words, float(mapping.most_table_entries)])
 
 

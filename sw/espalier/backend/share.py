@@ -10,9 +10,12 @@ and a table entry.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from espalier.arch.operators import MAX_WEIGHT_SUM
 from espalier.backend.deal import (
@@ -28,6 +31,7 @@ from espalier.backend.plan import CountArray, Deal, IntArray
 
 _PAIR_LIMIT = 0.8  # of the bound of two parts, up to which they are shared
 _EXCHANGES = 12  # of every PE with others per block; what is left moves on in the next block
+_MOST_GROUPS = 12  # of links of a PE
 
 
 @dataclass(frozen=True)
@@ -54,19 +58,33 @@ def share_parts(
     counts: int32[P, blocks], operators of every part in every block. cuts: parts per PE that are cut in order
     to be shared; with 0 only filters that need two parts anyway are shared.
     """
-    cost = np.maximum(counts, 1).sum(axis=1).astype(np.int64)
-    order = filter_order(parts, cost)
-    bins = deal_to_bins(parts, cost, order, shape)
-    if bins is None or max(shape.pes) < 2:
-        return None
-    links = _choose(parts, cost, bins, shape, cuts)
-    place = _deal_rest(parts, cost, order, bins, links, shape) if len(links.part) else None
-    if place is None:
-        return None
-    taken = _balance(counts, place, links, shape)
-    return _exchange(parts, place, links, taken, block_words, shape)
+    return share_variants(parts, counts, block_words, [(shape, (cuts,))])[0]
 
 
+def share_variants(
+    parts: Parts, counts: CountArray, block_words: int, variants: Sequence[tuple[Shape, tuple[int, ...]]]
+) -> list[tuple[Parts, Deal] | None]:
+    """Share filters in several ways at once, which is much faster: for all shapes and all their cuts."""
+    cost = np.maximum(counts.sum(axis=1, dtype=np.int64), 1)
+    order, movable = filter_order(parts, cost), _movable(parts)
+    found: list[tuple[_Links, IntArray, Shape] | None] = []
+    for shape, choices in variants:
+        bins = deal_to_bins(parts, cost, order, shape)
+        for cuts in choices:
+            links = _choose(movable, cost, bins, shape, cuts) if bins is not None else None
+            place = None
+            if bins is not None and links is not None and len(links.part):
+                place = _deal_rest(parts, cost, order, bins, links, shape)
+            found.append((links, place, shape) if links is not None and place is not None else None)
+    jobs = [job for job in found if job is not None]
+    taken = iter(_balance(counts, jobs))
+    return [
+        _exchange(parts, job[1], job[0], next(taken), block_words, job[2]) if job is not None else None
+        for job in found
+    ]
+
+
+@lru_cache
 def tournament(players: int) -> list[tuple[IntArray, IntArray]]:
     """Plan rounds in which everybody meets everybody once: (left, right) players of every round."""
     even = players + players % 2
@@ -80,30 +98,41 @@ def tournament(players: int) -> list[tuple[IntArray, IntArray]]:
     return rounds
 
 
-def _choose(parts: Parts, cost: IntArray, bins: IntArray, shape: Shape, cuts: int) -> _Links:
-    """Choose what is shared: the largest parts, cut in two, or all pairs of parts of one filter."""
+def _movable(parts: Parts) -> npt.NDArray[np.bool_]:
+    """Whether a part and the next one are of one filter and can exchange operators: bool[P]."""
     alike = parts.filter_of * 2 + parts.high  # parts of one filter and digit are consecutive
     index = np.arange(parts.count) - np.searchsorted(alike, alike)
     even = index % 2 == 0
     paired = even & np.append(alike[1:] == alike[:-1], False)
     sums = group_sums(parts.part, parts.digit, parts.count + 1)
     # Where both parts are nearly full, no operator can move.
-    movable = paired & ((sums[:-1] + sums[1:]).max(axis=1) <= _PAIR_LIMIT * 2 * MAX_WEIGHT_SUM)
-    rows = []
+    movable: npt.NDArray[np.bool_] = paired & (
+        (sums[:-1] + sums[1:]).max(axis=1) <= _PAIR_LIMIT * 2 * MAX_WEIGHT_SUM
+    )
+    return movable
+
+
+def _choose(
+    movable: npt.NDArray[np.bool_], cost: IntArray, bins: IntArray, shape: Shape, cuts: int
+) -> _Links | None:
+    """Choose what is shared: the largest parts, cut in two, or all pairs of parts of one filter."""
+    columns: list[IntArray] = []
     for place in range(shape.bins):
         rounds = tournament(shape.pes_of(place))
         size = len(rounds[0][0])
         if size == 0:
             continue
         units = _largest_first(np.flatnonzero((bins == place) & (movable if cuts == 0 else True)), cost)
-        groups = min(cuts or len(units), len(units) // size)
-        for number, part in enumerate(units[: groups * size]):
-            group, position = divmod(number, size)
-            left, right = rounds[group % len(rounds)]
-            other = part + 1 if cuts == 0 else -1
-            rows.append((part, other, place, group, left[position], right[position]))
-    table = np.array(rows, np.int64).reshape(-1, 6)
-    return _Links(*table.T)
+        groups = min(cuts or len(units), len(units) // size, _MOST_GROUPS)
+        part = units[: groups * size]
+        group = np.repeat(np.arange(groups), size)
+        ends = [
+            np.concatenate([rounds[g % len(rounds)][side] for g in range(groups)] or [part])
+            for side in (0, 1)
+        ]
+        other = part + 1 if cuts == 0 else np.full_like(part, -1)
+        columns.append(np.stack([part, other, np.full_like(part, place), group, *ends]))
+    return _Links(*np.concatenate(columns, axis=1)) if columns else None
 
 
 def _largest_first(members: IntArray, cost: IntArray) -> IntArray:
@@ -133,53 +162,73 @@ def _deal_rest(
     room = pes * shape.accumulators - holds.sum(axis=1)
     if (np.bincount(bins[place < 0], minlength=shape.bins) > room).any():
         return None
-    for part in parts_in_order(parts, order):
-        if place[part] < 0:
-            pe = take_least_loaded(heaps[bins[part]], int(cost[part]), shape.accumulators)
-            place[part] = bins[part] * shape.width + pe
+    rest = parts_in_order(parts, order)
+    rest = rest[place[rest] < 0]
+    width, accumulators = shape.width, shape.accumulators
+    chosen = [
+        index * width + take_least_loaded(heaps[index], more, accumulators)
+        for index, more in zip(bins[rest].tolist(), cost[rest].tolist(), strict=True)
+    ]
+    place[rest] = chosen
     return place
 
 
-def _balance(counts: CountArray, place: IntArray, links: _Links, shape: Shape) -> IntArray:
-    """Operators of every link that its left PE takes, block by block: int64[links, blocks].
+def _balance(counts: CountArray, jobs: list[tuple[_Links, IntArray, Shape]]) -> list[IntArray]:
+    """Operators of every link that its left PE takes, block by block: int64[links, blocks] of every job.
 
     PEs exchange operators until their loads since the start of the set are equal, or none is left to move.
     """
+    if not jobs:
+        return []
     blocks = counts.shape[1]
-    paired = links.other >= 0
-    alone = np.ones(len(place), np.bool_)
-    alone[links.part] = False
-    alone[links.other[paired]] = False
-    fixed = np.zeros((shape.bins * shape.width, blocks), np.int64)
-    np.add.at(fixed, place[alone], np.maximum(counts[alone], 1))
-    total = counts[links.part].astype(np.int64)
-    total[paired] += counts[links.other[paired]]
-    left, right = links.bin * shape.width + links.left, links.bin * shape.width + links.right
-    groups = [np.flatnonzero(links.group == group) for group in range(int(links.group.max()) + 1)]
-    ends = [(own, left[own], right[own]) for own in groups]
-    low = (total >= 2).astype(np.int64)  # an empty run would cost a null operator
-    high = total - low
-    taken = total // 2
-    drift = np.zeros(shape.bins * shape.width)
-    pes = np.array([shape.pes_of(index) for index in range(shape.bins)])
-    sweeps = max(1, _EXCHANGES // len(groups))
+    fixed, totals, lefts, rights = [], [], [], []
+    rounds: list[list[IntArray]] = [[] for _ in range(_EXCHANGES)]  # links that are balanced at once
+    first_pe = first_link = 0
+    for links, place, shape in jobs:
+        paired = links.other >= 0
+        alone = np.ones(len(place), np.bool_)
+        alone[links.part] = False
+        alone[links.other[paired]] = False
+        pes = np.arange(shape.bins * shape.width)[:, None]
+        load = (place[alone] == pes).astype(np.float32) @ counts[alone].astype(np.float32)
+        fixed.append(load.astype(np.int64))
+        total = counts[links.part].astype(np.int64)
+        total[paired] += counts[links.other[paired]]
+        totals.append(total)
+        start = first_pe + links.bin * shape.width
+        lefts.append(start + links.left)
+        rights.append(start + links.right)
+        groups = int(links.group.max()) + 1
+        members = [first_link + np.flatnonzero(links.group == group) for group in range(groups)]
+        for turn, found in enumerate(rounds):
+            found.append(members[turn % groups])
+        first_pe += len(load)
+        first_link += len(total)
+    left, right = np.concatenate(lefts), np.concatenate(rights)
+    turns = [(own, left[own], right[own]) for own in map(np.concatenate, rounds)]
+    most = np.ascontiguousarray(np.concatenate(totals).T)
+    least = (most >= 2).astype(np.int64)  # an empty run often costs a null operator
+    most -= least
+    added = np.ascontiguousarray(np.concatenate(fixed).T)
+    taken = (most + least) // 2
+    load = np.zeros(first_pe, np.int64)
     for block in range(blocks):
-        share, least, most = taken[:, block], low[:, block], high[:, block]
-        load = drift + fixed[:, block]
-        np.add.at(load, left, np.maximum(share, 1))
-        np.add.at(load, right, np.maximum(total[:, block] - share, 1))
-        for own, a, b in ends * sweeps:
-            wish = share[own] + np.rint((load[b] - load[a]) / 2).astype(np.int64)
-            wish = np.minimum(np.maximum(wish, least[own]), most[own])
-            change = np.where(most[own] > least[own], wish - share[own], 0)
-            share[own] += change
+        share, low, high = taken[block], least[block], most[block]
+        load += added[block]
+        load += np.bincount(left, share, first_pe).astype(np.int64)
+        load += np.bincount(right, low + high - share, first_pe).astype(np.int64)
+        for own, a, b in turns:
+            before = share[own]
+            change = (load[b] - load[a]) >> 1
+            change += before
+            np.maximum(change, low[own], out=change)
+            np.minimum(change, high[own], out=change)
+            share[own] = change
+            change -= before
             load[a] += change
             load[b] -= change
-        # PEs that a smaller branch does not have carry no load, and nothing is shared with them.
-        mean = load.reshape(shape.bins, -1).sum(axis=1) / pes
-        drift = load - np.repeat(mean, shape.width)
-        drift.reshape(shape.bins, -1)[np.arange(shape.width) >= pes[:, None]] = 0
-    return taken
+    ends = np.cumsum([len(total) for total in totals])[:-1]
+    return [np.ascontiguousarray(own.T) for own in np.split(taken, ends, axis=1)]
 
 
 def _exchange(

@@ -18,11 +18,12 @@ def groupings(config: HardwareConfig, tiles: int, channels: int) -> list[Groupin
     """Ways to use the branches, by the branches of every group.
 
     Groups take different tiles, branches of a group different output channels, each at least one. Branches
-    of kind `lut` take part or all rest.
+    with fewer PEs take part or all rest.
     """
     everything = tuple(range(config.branches))
     strong = tuple(branch for branch in everything if not config.is_lut(branch))
-    if len(strong) in (0, len(everything)):
+    alike = len({config.branch_pes(branch) for branch in everything}) == 1
+    if alike or not strong:
         return _even(everything, tiles, channels)
     mixed = [
         tuple(everything[group::count][:channels] for group in range(count))
