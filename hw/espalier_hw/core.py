@@ -135,15 +135,14 @@ class Core(wiring.Component):
 
     def _sequence(self, m: Module) -> None:
         sequencer, load, store, counters = self.sequencer, self.load, self.store, self.counters
+        units: list[Branch | PoolUnit] = [*self.branches, self.pool]
         m.d.comb += [
             sequencer.program_write.enable.eq(self.loader.program_write.enable),
             sequencer.program_write.address.eq(self.loader.program_write.address),
             sequencer.program_write.data.eq(self.loader.program_write.data),
-            sequencer.pending.eq(Cat(unit.pending for unit in (*self.branches, self.pool)).any()),
+            sequencer.pending.eq(Cat(unit.pending for unit in units).any()),
             sequencer.all_idle.eq(
-                Cat(unit.idle for unit in (*self.branches, self.pool)).all()
-                & self.scoreboard.idle
-                & self.features.idle
+                Cat(unit.idle for unit in units).all() & self.scoreboard.idle & self.features.idle
             ),
             load.start.eq(sequencer.load_start),
             load.layer.eq(sequencer.layer),

@@ -28,8 +28,8 @@ class FeatureSystem(wiring.Component):
     """Feature memory of one accelerator.
 
     Clients are the branches, then the pool unit; writers the branches, the pool unit, then the DMA. In a
-    cycle start a read of a window, writes of a word of a branch and of a word of another writer, and a read of
-    a single word, these three in different banks.
+    cycle start a read of a window, writes of a word of a branch and of a word of another writer, and a read
+    of a single word, these three in different banks.
 
     window_request: a window goes to all clients of its group in one read, once all of them ask for it.
     window_valid[c]: `window_data` is for client c.
@@ -37,8 +37,8 @@ class FeatureSystem(wiring.Component):
     store_valid; residual tiles go first. Answers of any kind come in the order of the requests and are never
     refused: ask only for what there is room for.
     write: tile words. written: one bit a writer, its word is being written into its bank: whatever is
-    requested from now on sees it; written_word: the word, of a branch, and of another writer. idle: level; low from the cycle after a word is accepted until
-    it can be read.
+    requested from now on sees it; written_word: the word, of a branch, and of another writer. idle: level;
+    low from the cycle after a word is accepted until it can be read.
     trace: the words written in this cycle, of a branch and of another writer (for simulators).
     """
 

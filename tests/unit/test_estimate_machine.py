@@ -139,7 +139,7 @@ def test_a_3x3_maximum_takes_three_cycles_a_word():
     layer = estimate_program(compile_graph(net.graph(), config).program, config).layers[0]
     words = 5 * 5 * 32
     load = 10 * 10 * 32 * config.word_beats
-    # The last of five rows of tiles is left then, and some of the fourth: windows that follow a LOAD are slower.
+    # The last of five rows of tiles is left then, and some of the fourth: windows that follow are slower.
     assert load < layer.cycles < load + 2 * 3 * words // 5 + 200
 
 

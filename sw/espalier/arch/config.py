@@ -104,8 +104,9 @@ class HardwareConfig:
                 )
         if self.lut_branches > self.branches or (self.lut_branches > 0) != (self.lut_pes > 0):
             raise ConfigError(
-                f"configuration '{self.name}': lut_branches = {self.lut_branches} of branches = {self.branches}"
-                f" with lut_pes = {self.lut_pes}: at most all branches can be of kind lut, each with 1 PE or more"
+                f"configuration '{self.name}': lut_branches = {self.lut_branches} of branches ="
+                f" {self.branches} with lut_pes = {self.lut_pes}: at most all branches can be of kind lut,"
+                " and these have at least one PE"
             )
 
     # Derived geometry. Everything below follows from the fields above.
@@ -133,7 +134,7 @@ class HardwareConfig:
         return self.lut_dsp_pairs if self.is_lut(branch) else self.dsp_pairs
 
     def first_pe(self, branch: int) -> int:
-        """Number of a branch's first PE, when the PEs of all branches are counted through."""
+        """Count the PEs of the branches before: number of a branch's first PE."""
         return sum(self.branch_pes(index) for index in range(branch))
 
     @property
