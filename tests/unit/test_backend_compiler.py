@@ -19,7 +19,9 @@ from espalier.passes.space_to_depth import rearrange_picture
 CONFIGS = {name: load_config(name) for name in ("tiny", "zcu104")}
 ROOMY = {
     name: dataclasses.replace(
-        config, stream_depth_words=16384, feature_depth_words=8192, table_depth_words=16384
+        config,
+        **dict.fromkeys(("stream_depth_words", "table_depth_words"), 16384),
+        **dict.fromkeys(("feature_depth_words", "feature_depth_rest_words"), 8192),
     )
     for name, config in CONFIGS.items()
 }
@@ -150,7 +152,7 @@ def test_capacity_errors_say_what_is_missing(change, message):
     tensor = net.conv("input", 130, pads=(1, 1, 1, 1), density=0.5)
     for _ in range(20):
         tensor = net.conv(tensor, 10, (1, 1), density=0.5)
-    config = dataclasses.replace(CONFIGS["tiny"], feature_depth_words=8192)
+    config = dataclasses.replace(CONFIGS["tiny"], feature_depth_words=8192, feature_depth_rest_words=8192)
     with pytest.raises(CapacityError, match=message):
         compile_graph(net.graph(), dataclasses.replace(config, **change))
 
