@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 from espalier.arch.config import HardwareConfig
@@ -61,5 +62,9 @@ class Load:
 def store_end(work: LayerWork, start: int) -> int:
     """Cycle in which the descriptor after a STORE is fetched that is executed in cycle `start`."""
     fields = work.fields
-    words = fields["dram_words"] * max(fields["store_beats"], latencies.STORE_WORD)
-    return start + words + latencies.STORE
+    asked, sent = -1, deque([0] * latencies.STORE_DEPTH, latencies.STORE_DEPTH)
+    for number in range(fields["dram_words"]):
+        room = sent[0] + latencies.STORE_TRIP if number >= latencies.STORE_DEPTH else 0
+        asked = max(asked + 1, room)
+        sent.append(max(asked, sent[-1] + fields["store_beats"] if number else 0))
+    return start + sent[-1] + fields["store_beats"] + latencies.STORE

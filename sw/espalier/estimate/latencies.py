@@ -64,10 +64,12 @@ TILE_USED = 6  # end of the beats of a word with a residual tile, to another til
 TILE = 7  # a tile's turn, to its being read, if no word is written into the bank
 TILE_THERE = 6  # a tile is read, to the beats of its word
 TERMS = 257  # steps in which the table of residual terms is filled
-TERM = 5  # cycles more until it is ready
+TERM = 4  # last step, to the table being ready
+NEXT_TABLE = 3  # last step, to the first one of the next layer's table
 
 # A word's turn at the write port, to the cycle in which it counts as written.
 WRITTEN = 6
+UNDER_WAY = 8  # words on their way at a port that gives way
 WRITTEN_SECOND = 7  # the same at the port of pool unit and LOAD, if it need not give way
 
 # Pool unit.
@@ -83,5 +85,6 @@ POOL_AVERAGE = 7  # last tile of a channel to the byte being put out, besides th
 LOAD_FIRST = 37  # EXECUTE of LOAD to its first beat, from a memory that takes 30 cycles
 LOAD_WORD = 2  # last beat of a word, to the word waiting for the write port
 LOAD_END = 18  # last word accepted to EXECUTE of what waits for the LOAD
-STORE_WORD = 2  # cycles per stored tile word, at least
-STORE = 46  # EXECUTE of STORE to the next FETCH, without the words
+STORE_DEPTH = 8  # tile words that a STORE asks for ahead
+STORE_TRIP = 16  # a word's first beat goes out, to the one of the word that takes its place
+STORE = 54  # EXECUTE of STORE to the next FETCH, without the words

@@ -35,7 +35,7 @@ class Machine:
             WindowWalker(config.window_fifo_depth, self.progress) for _ in range(config.branches + 1)
         ]
         self.branches = [Branch(b, config, self.walkers[b]) for b in range(config.branches)]
-        self.pool = PoolUnit(config, self.walkers[-1])
+        self.pool = PoolUnit(config, self.walkers[-1], self.progress[-2])
         self.load = dma.Load(config)
         self.jobs: list[Job] = []
         self.branch_jobs: dict[int, list[BranchJob]] = {}
@@ -201,7 +201,6 @@ class Machine:
         job = Job(work, cycle, sum(own is not None for own in work.branches) or 1)
         self.jobs.append(job)
         if work.opcode == Opcode.POOL:
-            self.progress[-2].begin(fields["layer"], bool(fields["ordered"]), False)
             self.pool.jobs.append(job)
             self.pool.resume()
             return job

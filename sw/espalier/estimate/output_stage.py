@@ -43,7 +43,7 @@ class OutputStage:
             own = state.jobs[index]
             job = own.job
             index += 1
-            filled = _fill(job, filled)
+            filled = _fill(job, filled + latencies.NEXT_TABLE)
             job.outputs_wait.append(max(job.offer + latencies.PENDING, free))
             while job.outputs_take is None:
                 yield
@@ -52,7 +52,7 @@ class OutputStage:
             if own.work is None:
                 continue
             go = job.outputs_take + latencies.GO
-            self._entry_free, self._ready = go + latencies.TABLE, filled
+            self._entry_free, self._ready = go + latencies.TABLE, filled + latencies.TERM
             passes = [_entries(own.work, entries) for entries in own.work.passes]
             tiles = list(zip(own.work.tile_y.tolist(), own.work.tile_x.tolist(), strict=True))
             entries = [
@@ -154,9 +154,9 @@ class OutputStage:
 
 
 def _fill(job: Job, before: int) -> int:
-    """Cycle in which the table of residual terms is ready; `before`: that of the layer before."""
+    """Cycle of the last step that fills the table of residual terms, from `before` on at the earliest."""
     terms = latencies.TERMS if job.work.fields["residual"] else 1
-    return max(job.offer + latencies.PENDING, before) + terms + latencies.TERM
+    return max(job.offer + latencies.PENDING, before) + terms
 
 
 def _entries(work: BranchWork, entries: slice) -> list[tuple[int, int, bool]]:

@@ -9,7 +9,7 @@ import numpy as np
 from espalier.arch.config import HardwareConfig
 from espalier.arch.program import POOL_BRANCH
 from espalier.estimate import latencies
-from espalier.estimate.jobs import Job, Walk, WindowPlan, Word
+from espalier.estimate.jobs import Job, Progress, Walk, WindowPlan, Word
 from espalier.estimate.walker import WindowWalker
 from espalier.estimate.work import tile_walk
 
@@ -23,8 +23,9 @@ class PoolUnit:
     arrivals: cycle at which each window can leave the buffer. words: for the write port, in order.
     """
 
-    def __init__(self, config: HardwareConfig, walker: WindowWalker) -> None:
-        self.config, self.walker = config, walker
+    def __init__(self, config: HardwareConfig, walker: WindowWalker, progress: Progress) -> None:
+        """`progress`: its own, on the scoreboard."""
+        self.config, self.walker, self.progress = config, walker, progress
         self.jobs: list[Job] = []
         self.arrivals: list[int] = []
         self.words: list[Word] = []
@@ -55,6 +56,7 @@ class PoolUnit:
             index += 1
             fields = job.work.branch_fields[POOL_BRANCH]
             tile_y, tile_x = tile_walk(fields, job.work.fields["out_tiles_x"])
+            self.progress.begin(job.work.fields["layer"], bool(job.work.fields["ordered"]), False)
             offer = max(job.offer, free - latencies.PENDING)
             # The unit's walker does not see the column steps.
             plan = WindowPlan.of([pattern for pattern in job.work.patterns if pattern["fetch"]])

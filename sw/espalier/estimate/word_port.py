@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from espalier.arch.feature_layout import BANK_SIDE
+from espalier.estimate import latencies
 from espalier.estimate.branch_state import NEVER
 from espalier.estimate.jobs import Word
 from espalier.estimate.turns import Order
@@ -16,7 +17,7 @@ class WordPort:
 
     turn: cycle of the next turn, NEVER while no word waits; `find` brings it up to date. done: cycle in
     which the next word may be written or read. latency: from a turn until then. others: ports that this one
-    gives way to, when both want the same bank.
+    gives way to, when both want the same bank; then only so many words can be on their way.
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class WordPort:
         self._count = [0] * len(words)
         self._heads = [NEVER] * len(words)
         self._last = -1
+        self._room = 0  # from when on there is room for another word on its way
         self._order = Order(len(words))
         self._on_way: deque[tuple[int, int, Word]] = deque()
         self._banks: dict[int, tuple[int, int]] = {}  # bank in use in a cycle
@@ -41,8 +43,14 @@ class WordPort:
                 count = self._count[index]
                 if self._heads[index] == NEVER and len(self.words[index]) > count:
                     self._heads[index] = self.words[index][count].ready
+        self._find_turn()
+
+    def _find_turn(self) -> None:
         first = min(self._heads)
-        self.turn = first if first == NEVER else max(first, self._last + 1)
+        if first == NEVER or (self._others and len(self._on_way) >= latencies.UNDER_WAY):
+            self.turn = NEVER
+        else:
+            self.turn = max(first, self._last + 1, self._room)
 
     def take(self) -> int:
         """Give the turn to a client; returns its number."""
@@ -67,6 +75,9 @@ class WordPort:
             self.done = cycle + 1
             return None
         self._banks[cycle] = bank
+        if len(self._on_way) == latencies.UNDER_WAY - 1:
+            self._room = cycle
+            self._find_turn()
         if self._on_way:
             self.done = max(cycle + 1, self._on_way[0][0])
             self._on_way[0] = (self.done, *self._on_way[0][1:])
