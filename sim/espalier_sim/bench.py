@@ -15,8 +15,9 @@ from rich.console import Console
 
 from espalier import numerics
 from espalier.backend.compiler import compile_graph, lower_integer_graph
+from espalier.errors import UserError
 from espalier.models.builtin import manifest
-from espalier_sim.bench_plan import Plan, full_plan, quick_plan
+from espalier_sim.bench_plan import SECTIONS, Plan, full_plan, quick_plan
 from espalier_sim.bench_resources import check_yosys
 from espalier_sim.bench_resources import resources as count_resources
 from espalier_sim.bench_runs import run_jobs
@@ -46,18 +47,26 @@ def bench(
     quick: Annotated[
         bool, typer.Option(help="Small networks on the target tiny: tries the page itself, measures nothing.")
     ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Leave out all runs but these: {', '.join(SECTIONS)} (several times)."),
+    ] = None,
 ) -> None:
     """Measure networks, ablations and densities in RTL, every run bit-exact; finished runs are kept."""
+    for name in only or []:
+        if name not in SECTIONS:
+            raise UserError(f"--only {name}: choose of {', '.join(SECTIONS)}")
     check_matplotlib()
     if resources and not quick:
         check_yosys()
     out = out or Path("build" if quick else "docs") / "performance.md"
     plan = quick_plan() if quick else full_plan()
+    jobs = [job for job in plan.jobs if not only or job.section in ("run", *only)]
     twin = out.with_suffix(".json")
     with progress_on_stderr() as progress:
         found: dict[str, Any] = {
             "date": datetime.now(timezone.utc).date().isoformat(),
-            **run_jobs(plan.jobs, progress),
+            **run_jobs(jobs, progress),
             "speed": _speed(plan, progress),
         }
         if plan.model:

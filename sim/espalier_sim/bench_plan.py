@@ -15,6 +15,8 @@ from espalier_sim import variants
 from espalier_sim.bench_runs import Job
 
 MODEL, TARGET = "resnet18", "zcu104"
+# Parts of the page that runs belong to; the main run is always made.
+SECTIONS = ("run", "ablation", "classic", "variant", "density", "shape")
 CLASSIC = (
     ("neither", CompileOptions(reorder=False, pad=False)),
     ("padding", CompileOptions(reorder=False, pad=True)),
@@ -50,6 +52,7 @@ def full_plan() -> Plan:
         stream_depth_words=16384,
         table_depth_words=16384,
         feature_depth_words=8192,
+        feature_depth_rest_words=8192,
         device=None,
     )
 

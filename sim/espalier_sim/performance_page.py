@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from espalier_sim.bench_losses import MEANINGS, STEPS
@@ -25,14 +25,16 @@ def page(found: dict[str, Any]) -> str:
         _summary(run, found),
         _losses(found["run"][0]),
         _layers(run),
-        _ablations(found["ablation"], run),
-        _classic(found["classic"]),
-        _densities(found["density"]),
-        _variants(found["variant"], run),
-        _shapes(found["shape"]),
     ]
-    if "resources" in found:
-        parts.append(_resources(found["resources"]))
+    further: dict[str, Callable[[Any], str]] = {
+        "ablation": lambda rows: _ablations(rows, run),
+        "classic": _classic,
+        "density": _densities,
+        "variant": lambda rows: _variants(rows, run),
+        "shape": _shapes,
+        "resources": _resources,
+    }
+    parts += [part(found[name]) for name, part in further.items() if name in found]
     parts.append(_speed(found))
     return "\n\n".join(parts) + "\n"
 
@@ -155,14 +157,17 @@ def _layers(run: dict[str, Any]) -> str:
 
 
 def _ablations(rows: list[dict[str, Any]], run: dict[str, Any]) -> str:
-    cells: list[list[str]] = [["everything on", *_cells(run), "", f"{_nulls(run):,}"]]
+    cells: list[list[str]] = [
+        [f"everything on ({run['lanes']:,} lanes)", *_cells(run), "", f"{_nulls(run):,}"]
+    ]
     for row in rows:
         result = row.get("result")
         if result is None:
             cells.append([f"without {row['name']}", "does not fit", *[""] * 6])
             continue
         slower = _difference(result["cycles"], run["cycles"])
-        cells.append([f"without {row['name']}", *_cells(result), slower, f"{_nulls(result):,}"])
+        fewer = f" ({result['lanes']:,} lanes)" if result["lanes"] != run["lanes"] else ""
+        cells.append([f"without {row['name']}{fewer}", *_cells(result), slower, f"{_nulls(result):,}"])
     return "\n\n".join(
         [
             "## What each mechanism is worth",

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from espalier.errors import UserError
 from espalier_sim import bench_runs
 from espalier_sim.bench import bench
 
@@ -57,6 +58,15 @@ def test_page_plots_and_twin(tiny_simulator, cache, tmp_path, monkeypatch):
     assert again.split("## Speed")[0] == text.split("## Speed")[0]
     for name in set(PLOTS) - {"sim_run.svg"}:
         assert (tmp_path / "second" / "images" / name).read_bytes() == (images / name).read_bytes()
+
+
+def test_one_part_alone(tiny_simulator, cache, tmp_path):
+    out = tmp_path / "page.md"
+    bench(out, resources=False, quick=True, only=["shape"])
+    text = out.read_text(encoding="utf-8")
+    assert "## Other networks" in text and "## Density" not in text
+    with pytest.raises(UserError, match="--only nothing"):
+        bench(out, quick=True, only=["nothing"])
 
 
 def test_an_interrupted_benchmark_goes_on(tiny_simulator, cache, monkeypatch, tmp_path):
