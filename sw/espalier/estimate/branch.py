@@ -36,7 +36,8 @@ class Branch:
         """Note that a word had its turn at the write port."""
         self.state.turns.append(cycle)
         self._output_stage.settle()
-        self.now(cycle)
+        if self.state.wants_turn:
+            self.now(cycle)
 
     def tile(self, cycle: int) -> None:
         """Note that a residual tile was read."""
@@ -52,14 +53,10 @@ class Branch:
 
     def resume(self) -> None:
         """Let every stage go on until none can."""
-        before = None
-        while before != (before := self._progress()):
-            next(self._writer)
+        state = self.state
+        blocks = drained = -1
+        while blocks != len(state.commits) or (state.short and drained != state.drained):
+            blocks, drained = len(state.commits), state.drained
             next(self._elements)
             next(self._output)
-
-    def _progress(self) -> tuple[int, ...]:
-        state = self.state
-        taken = sum(len(own.job.taken) for own in state.jobs[-2:])
-        queues = state.leaves, state.commits, state.released, state.words
-        return taken, *(len(queue) for queue in queues)
+            next(self._writer)

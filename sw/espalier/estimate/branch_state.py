@@ -62,7 +62,8 @@ class BranchState:
     the end of its operators. freed: per PE and accumulator, from when on it can be used again. words: for
     the write port; turns: when they had their turn there. tiles: residual tiles asked for, tiles_read: when
     they were read. now: cycle of the latest event; wake: from when on
-    the output stage can go on, even if nothing happens in this branch. short: a PE waits for accumulators.
+    the output stage can go on, even if nothing happens in this branch. short: a PE waits for accumulators. wants_turn:
+    the output stage waits for a turn at the write port. drained: accumulators freed.
     """
 
     pes: int
@@ -79,6 +80,8 @@ class BranchState:
     tiles: list[Word] = field(default_factory=list)
     tiles_read: list[int] = field(default_factory=list)
     short: bool = False
+    drained: int = 0
+    wants_turn: bool = False
     now: int = 0
     wake: int = NEVER
 

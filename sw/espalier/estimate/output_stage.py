@@ -74,8 +74,10 @@ class OutputStage:
                 which += 1
             self.settle()
             while self._words or len(state.turns) < self._settled - 1:
+                state.wants_turn = True
                 yield
                 self.settle()
+            state.wants_turn = False
             free = self._accepted() + 1
 
     def _set(self, entries: list[Entry], done: list[int]) -> Iterator[None]:
@@ -92,13 +94,16 @@ class OutputStage:
                 else:
                     read += 1
             state.freed[pe].append(read + latencies.FREED)
+            state.drained += 1
             start = read + latencies.START
             if word is not None:
                 while (there := self._tiles.there()) is None:
                     yield
                 start = max(start, there)
             while not self._begin(start):
+                state.wants_turn = True
                 yield
+            state.wants_turn = False
             if word is not None:
                 self._tiles.use(self._start + self._beats)
                 complete = self._start - self._lost + self._beats + latencies.COMPLETE

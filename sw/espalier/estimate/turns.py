@@ -14,9 +14,11 @@ class Order:
 
     def choose(self, waiting: list[int]) -> int:
         """Give the turn to one of those that wait."""
-        chosen = waiting[0] if len(waiting) == 1 else next(who for who in self._order if who in waiting)
-        self._order.remove(chosen)
-        self._order.append(chosen)
+        order = self._order
+        chosen = waiting[0] if len(waiting) == 1 else next(who for who in order if who in waiting)
+        if order[-1] != chosen:
+            order.remove(chosen)
+            order.append(chosen)
         return chosen
 
 
