@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from espalier.arch.config import HardwareConfig
     from espalier.backend.image import ImageMetadata
     from espalier.estimate.report import Estimate
+    from espalier.estimate.resources import ResourceEstimate
 
 SCHEMA = 1
 
@@ -21,11 +23,12 @@ def estimate(
     target: Annotated[str, typer.Option(help="preset name or configuration file")] = "zcu104",
     json_file: Annotated[Path | None, typer.Option("--json", help="write the numbers to this file")] = None,
 ) -> None:
-    """Predict what MODEL costs on TARGET: cycles of every layer, latency, DDR traffic, memories."""
+    """Predict what MODEL costs on TARGET: cycles of every layer, latency, DDR traffic, resources."""
     from espalier.arch.config import load_config
     from espalier.backend.compiler import compile_graph
     from espalier.errors import UserError
     from espalier.estimate.report import estimate_program
+    from espalier.estimate.resources import FIT_FILE, estimate_resources
     from espalier.ir.storage import load_graph
     from espalier.models.builtin import builtin_names, load_builtin
 
@@ -35,6 +38,8 @@ def estimate(
     graph = load_builtin(model) if model in builtin_names() else load_graph(model)
     image = compile_graph(graph, config)
     values = summary(image.metadata, estimate_program(image.program, config), config)
+    if FIT_FILE.is_file():
+        values["resources"] = _resources(estimate_resources(config))
     if json_file is not None:
         json_file.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
     _print(values)
@@ -90,6 +95,15 @@ def summary(metadata: ImageMetadata, result: Estimate, config: HardwareConfig) -
     }
 
 
+def _resources(estimated: ResourceEstimate) -> dict[str, dict[str, float]]:
+    """Primitives used, and their share of the device if the target names one."""
+    used = dataclasses.asdict(estimated.total)
+    return {
+        name: {"used": count, **({"share": estimated.shares[name]} if estimated.shares else {})}
+        for name, count in used.items()
+    }
+
+
 def _print(values: dict[str, Any]) -> None:
     typer.echo(f"{'layer':24s} {'cycles':>9s} {'share':>7s} {'utilisation':>12s}  bound by")
     for layer in values["layers"]:
@@ -110,3 +124,6 @@ def _print(values: dict[str, Any]) -> None:
             f"{memory['memory']} memory: {memory['used']} of {memory['available']} words"
             f" ({memory['used'] / memory['available']:.1%})"
         )
+    for name, resource in values.get("resources", {}).items():
+        share = f" ({resource['share']:.1%} of the device)" if "share" in resource else ""
+        typer.echo(f"{name.upper()}: {resource['used']:g}{share}")

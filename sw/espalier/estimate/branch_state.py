@@ -61,9 +61,9 @@ class BranchState:
     of it. released: per block, from when on its room in the rings can be used. sets: per set, int64[PEs],
     the end of its operators. freed: per PE and accumulator, from when on it can be used again. words: for
     the write port; turns: when they had their turn there. tiles: residual tiles asked for, tiles_read: when
-    they were read. now: cycle of the latest event; wake: from when on
-    the output stage can go on, even if nothing happens in this branch. short: a PE waits for accumulators. wants_turn:
-    the output stage waits for a turn at the write port. drained: accumulators freed.
+    they were read. now: cycle of the latest event; wake: from when on the output stage can go on, even if
+    nothing happens in this branch. short: a PE waits for accumulators; drained: how many were freed.
+    wants_turn: the output stage waits for a turn at the write port.
     """
 
     pes: int
