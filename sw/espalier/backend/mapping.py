@@ -24,6 +24,8 @@ from espalier.ir.graph import Tensor
 BLOCK_WORDS = (16, 8)
 _CUTS = (0, 1, 2, 3, 4)  # parts per PE that are cut to be shared; 0: only filters of two parts are shared
 _STRETCHES = 12  # of the words of a pass, in each of which PEs get the same load if possible
+# Other deals that are tried: how many, for how many parts in all, and how much loads are changed for them.
+_VARIATIONS, _VARIED_PARTS, _VARIATION = 16, 1024, 0.08
 _MAX_PASSES = next(field.high for field in COMMON_FIELDS if field.name == "passes")
 _MAX_BLOCKS = next(field.high for field in COMMON_FIELDS if field.name == "blocks")
 
@@ -92,6 +94,7 @@ class _Search:
             for words in BLOCK_WORDS
             if config.ring_words // words >= 2 and -(-parts.words // words) <= _MAX_BLOCKS
         ]
+        self.stretches = parts.block_counts(max(1, -(-parts.words // _STRETCHES)))
         self.counts = {words: parts.block_counts(words) for words in self.block_words}
 
     def balanced(self) -> list[Mapping]:
@@ -105,7 +108,27 @@ class _Search:
             bases = [base for (_, words), base in best.items() if words == block_words]
             bases = [base for base in bases if not self._hopeless(base, plain)]
             shared += self._shared(bases, block_words)
-        return plain + self.predict(shared)
+        varied = self._varied([base for base in best.values() if not self._hopeless(base, plain)])
+        return plain + self.predict([*shared, *varied])
+
+    def _varied(self, bases: list[Mapping]) -> Iterator[Mapping]:
+        """Other deals of the filters: with few filters per PE chance makes much of a difference."""
+        random = np.random.default_rng(0)
+        for _ in range(min(_VARIATIONS, _VARIED_PARTS // self.parts.count)):
+            spread = random.lognormal(0, _VARIATION, (self.parts.count, 1))
+            cost = np.round(self.stretches * (16 * spread)).astype(np.int64)
+            deals: dict[Shape, Deal | None] = {}
+            for base in bases:
+                plans = {}
+                for plan in base.plans:
+                    shape = Shape(plan.pes, base.passes, self.config.accumulators)
+                    if shape not in deals:
+                        deals[shape] = deal_by_load(self.parts, cost, shape)
+                    deal = deals[shape]
+                    if deal is not None:
+                        plans[plan.pes] = _plan(plan.pes, self.parts, deal, self.counts[base.block_words])
+                if len(plans) == len(base.plans):
+                    yield from self._mapping(_grouping(base), plans, base.block_words)
 
     def _hopeless(self, base: Mapping, others: list[Mapping]) -> bool:
         """Whether a mapping stays worse than another one even if sharing gave all PEs the same load."""
@@ -123,13 +146,14 @@ class _Search:
     def _plain(self) -> Iterator[Mapping]:
         if not self.block_words:
             return
-        cost = self.parts.block_counts(max(1, -(-self.parts.words // _STRETCHES)))
         for grouping in self.groupings:
             kinds = {self._pes(branches) for branches in grouping}
             for passes in self._pass_counts(kinds):
                 deals = {}
                 for pes in kinds:
-                    deal = deal_by_load(self.parts, cost, Shape(pes, passes, self.config.accumulators))
+                    deal = deal_by_load(
+                        self.parts, self.stretches, Shape(pes, passes, self.config.accumulators)
+                    )
                     if deal is not None:
                         deals[pes] = deal
                 if len(deals) < len(kinds):
