@@ -12,12 +12,16 @@ from espalier.estimate.word_writer import WordWriter
 
 
 class Branch:
-    """Branch `index` of a configuration; its queues are in `state`."""
+    """Branch `index` of a configuration; its queues are in `state`.
+
+    moved: more than words may have come, cleared by whoever has seen to it.
+    """
 
     def __init__(self, index: int, config: HardwareConfig, walker: WindowWalker) -> None:
         self.index, self.walker = index, walker
         self.state = BranchState(config.branch_pes(index), walker.leaves)
         self.words = self.state.words
+        self.moved = True
         self._writer = WordWriter(self.state, config.ring_words).steps()
         self._elements = Elements(self.state, config.accumulators).steps()
         self._output_stage = OutputStage(self.state, config.output_beats)
@@ -47,6 +51,7 @@ class Branch:
     def now(self, cycle: int) -> None:
         """Let the output stage go on, which knows all that happened before `cycle`."""
         self.state.now = max(self.state.now, cycle)
+        self.moved = True
         next(self._output)
         if self.state.short:
             self.resume()
@@ -54,6 +59,7 @@ class Branch:
     def resume(self) -> None:
         """Let every stage go on until none can."""
         state = self.state
+        self.moved = True
         blocks = drained = -1
         while blocks != len(state.commits) or (state.short and drained != state.drained):
             blocks, drained = len(state.commits), state.drained

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.program import PATTERNS_PER_WORD, Follows, Opcode, descriptor_words
@@ -80,7 +80,7 @@ class Machine:
                 elif event == tiles.done:
                     self._read_tile(event)
                 elif event == tiles.turn:
-                    tiles.find((tiles.take(),))
+                    tiles.find(tiles.take())
                 elif event == first.turn:
                     self._write(event, first)
                 elif event == second.turn:
@@ -93,41 +93,45 @@ class Machine:
         read = self._tiles.finish()
         if read is not None:
             self.branches[read[0]].tile(cycle)
-            self._find()
+            self._follow(read[0])
 
     def _write(self, cycle: int, port: WordPort) -> None:
         """Let a writer have its turn, and send its word to the memory."""
         index = port.take()
         self._writers[index].turn(cycle)
-        self._look((index,))
         if index < len(self.branches):
-            self._wake = min([branch.state.wake for branch in self.branches])
-        if index < len(self.walkers) and self.walkers[index].head is None:
-            self.walkers[index].resume()
-            self._windows.find()
+            self._follow(index)
+        else:
+            port.find(index)
+            if index < len(self.walkers) and self.walkers[index].head is None:
+                self.walkers[index].resume()
+                self._windows.find()
 
     def _resume_outputs(self, cycle: int) -> None:
         """Let output stages go on that wait for a cycle to pass."""
-        for branch in self.branches:
+        for index, branch in enumerate(self.branches):
             branch.now(cycle)
-            branch.walker.resume()
-        self._find()
+            self._follow(index)
+
+    def _follow(self, index: int) -> None:
+        """See what a branch waits for now."""
+        branch = self.branches[index]
+        self._ports[0].find(index)
+        if branch.moved:
+            branch.moved = False
+            self._tiles.find(index)
+            self._wake = min([branch.state.wake for branch in self.branches])
+            if branch.walker.head is None:
+                branch.walker.resume()
+                self._windows.find()
 
     def _find(self) -> None:
-        """Find the next events."""
+        """See what all wait for now."""
         self._windows.find()
-        for port in (*self._ports, self._tiles):
-            port.find(range(len(self._writers)))
-        self._wake = min([branch.state.wake for branch in self.branches])
-
-    def _look(self, clients: Sequence[int]) -> None:
-        """Look for words of some branches, or of the pool unit or LOAD alone."""
-        first, second = self._ports
-        if clients[0] < len(self.branches):
-            first.find(clients)
-            self._tiles.find(clients)
-        else:
-            second.find(clients)
+        self._ports[1].find(len(self.branches))
+        self._ports[1].find(len(self.branches) + 1)
+        for index in range(len(self.branches)):
+            self._follow(index)
 
     def _read(self, cycle: int) -> None:
         """Hand a window to those that have the turn."""
@@ -136,11 +140,12 @@ class Machine:
             self._clients[index].arrive(cycle + latencies.WINDOW)
         for index in members:
             self.walkers[index].grant(cycle)
-        for walker in self.walkers:
-            walker.resume()
         self._windows.find()
-        self._look(members)
-        self._wake = min([branch.state.wake for branch in self.branches])
+        for index in members:
+            if index == len(self.branches):
+                self._ports[1].find(index)
+            elif self.branches[index].moved:
+                self._follow(index)
 
     def _update(self, cycle: int, port: WordPort) -> None:
         """Note that a word is in the memory, and let walkers go on that have waited for it."""

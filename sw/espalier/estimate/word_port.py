@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 
 from espalier.arch.feature_layout import BANK_SIDE
 from espalier.estimate import latencies
@@ -35,14 +34,13 @@ class WordPort:
         self._on_way: deque[tuple[int, int, Word]] = deque()
         self._banks: dict[int, tuple[int, int]] = {}  # bank in use in a cycle
 
-    def find(self, clients: Iterable[int]) -> None:
-        """Look for words of clients (numbers counted over all ports) that may have some now."""
-        for number in clients:
-            index = number - self._first
-            if 0 <= index < len(self.words):
-                count = self._count[index]
-                if self._heads[index] == NEVER and len(self.words[index]) > count:
-                    self._heads[index] = self.words[index][count].ready
+    def find(self, client: int) -> None:
+        """Look for words of a client (counted over all ports) that may have some now."""
+        index = client - self._first
+        if self._heads[index] == NEVER:
+            words, count = self.words[index], self._count[index]
+            if len(words) > count:
+                self._heads[index] = words[count].ready
         self._find_turn()
 
     def _find_turn(self) -> None:
