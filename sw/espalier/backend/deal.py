@@ -6,9 +6,15 @@ import heapq
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from espalier.backend.digits import Parts
 from espalier.backend.plan import CountArray, Deal, IntArray
+
+FloatArray = npt.NDArray[np.float64]
+
+_WEIGHT_OF_ALL = 3.0  # of a PE's whole load, against its loads up to the end of each stretch
+_SWAPS, _MOST_SWAPPED = 40, 80  # swaps of parts between PEs, at most; only in bins of so many parts
 
 
 @dataclass(frozen=True)
@@ -66,20 +72,58 @@ def deal_by_load(parts: Parts, cost: IntArray | CountArray, shape: Shape) -> Dea
         return None
     place = np.zeros(parts.count, np.int64)
     until = np.cumsum(cost, axis=1, dtype=np.float64)
-    loads = np.zeros((shape.bins, shape.width, cost.shape[1]))
-    room = np.full((shape.bins, shape.width), shape.accumulators)
-    pes = np.array([shape.pes_of(index) for index in range(shape.bins)])
-    room[np.arange(shape.width) >= pes[:, None]] = 0
-    full = np.where(room > 0, 0.0, np.inf)
-    for part in parts_in_order(parts, order).tolist():
-        index, own = int(bins[part]), until[part]
-        pe = int((loads[index] @ own + full[index]).argmin())
-        loads[index, pe] += own
-        room[index, pe] -= 1
-        if not room[index, pe]:
-            full[index, pe] = np.inf
-        place[part] = index * shape.width + pe
+    until[:, -1] *= _WEIGHT_OF_ALL
+    in_order = parts_in_order(parts, order)
+    for index in range(shape.bins):
+        members = in_order[bins[in_order] == index]
+        pes = shape.pes_of(index)
+        own = _deal_bin(until[members], pes, shape.accumulators)
+        if len(members) <= _MOST_SWAPPED:
+            _swap(until[members], own, pes)
+        place[members] = index * shape.width + own
     return as_deal(parts, place, shape)
+
+
+def _deal_bin(until: FloatArray, pes: int, accumulators: int) -> IntArray:
+    """PE of every part of a bin, each time the one with the least load: int64[n].
+
+    until: float64[n, stretches], operators of every part up to the end of every stretch.
+    """
+    loads, room, full = np.zeros((pes, until.shape[1])), [accumulators] * pes, np.zeros(pes)
+    place = np.zeros(len(until), np.int64)
+    for part, own in enumerate(until):
+        pe = int((loads @ own + full).argmin())
+        loads[pe] += own
+        room[pe] -= 1
+        if not room[pe]:
+            full[pe] = np.inf
+        place[part] = pe
+    return place
+
+
+def _swap(until: FloatArray, place: IntArray, pes: int) -> None:
+    """Swap parts of a bin between PEs as long as that makes loads more alike; changes `place`.
+
+    The sum of the squares of all loads is least when they are the same. A swap of parts i and j between the
+    PEs p and q moves d = until[i] - until[j], which changes that sum by 2 d.d - 2 d.(loads[p] - loads[q]).
+    """
+    loads = np.zeros((pes, until.shape[1]))
+    np.add.at(loads, place, until)
+    square = until @ until.T
+    own = square.diagonal()
+    moved = own[:, None] + own - 2 * square
+    for _ in range(_SWAPS):
+        product = until @ loads.T
+        here = product[np.arange(len(place)), place]
+        there = product[:, place]  # [i, j]: part i with the load of j's PE
+        gain = here[:, None] + here - there - there.T - moved
+        first, second = divmod(int(gain.argmax()), len(place))
+        if gain[first, second] <= 0.5:
+            break
+        change = until[first] - until[second]
+        loads[place[first]] -= change
+        loads[place[second]] += change
+        place[[first, second]] = place[[second, first]]
 
 
 def filter_order(parts: Parts, cost: IntArray) -> IntArray:
