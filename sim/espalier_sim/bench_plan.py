@@ -67,7 +67,7 @@ def full_plan() -> Plan:
     jobs += [_density(_FULL, density, deep) for density in (0.2, 0.3, 0.5)]
     jobs += [_density(_HALF, density, config) for density in (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)]
     jobs += [
-        Job("shape", "ResNet-34, 224x224, first layer 50 %, rest 5 %", _resnet34, config),
+        Job("shape", "ResNet-34, 224x224, first layer 50 %, rest 8 %", _resnet34, deep),
         Job("shape", "VGG-16, 112x112, 10 %", lambda: variants.vgg(side=112, density=0.1), deep),
     ]
     return Plan(jobs, config, graph, MODEL)
@@ -97,7 +97,10 @@ def quick_plan() -> Plan:
 
 
 def without_lut_branches(config: HardwareConfig) -> HardwareConfig:
-    """Return the same hardware without its branches of kind `lut`."""
+    """Return the same hardware without its branches of kind `lut`.
+
+    The others get memories twice as deep, to hold what the left out ones held.
+    """
     return dataclasses.replace(
         config,
         name=f"{config.name}-dsp",
@@ -105,6 +108,8 @@ def without_lut_branches(config: HardwareConfig) -> HardwareConfig:
         lut_branches=0,
         lut_pes=0,
         lut_dsp_pairs=0,
+        stream_depth_words=2 * config.stream_depth_words,
+        table_depth_words=2 * config.table_depth_words,
     )
 
 
@@ -148,4 +153,4 @@ def _density(width: int, density: float, config: HardwareConfig) -> Job:
 
 
 def _resnet34() -> IntegerGraph:
-    return variants.resnet(variants.RESNET34_BLOCKS, density=0.05, first=0.5)
+    return variants.resnet(variants.RESNET34_BLOCKS, density=0.08, first=0.5)

@@ -174,7 +174,8 @@ def _ablations(rows: list[dict[str, Any]], run: dict[str, Any]) -> str:
             "Each is turned off by itself, the network compiled again and run in RTL. Without overlapping"
             " layers every layer waits until the one before has written its last word. Padding lengthens"
             " the sections of the program to whole AXI bursts: it concerns the program load, once per"
-            " model, and no picture.",
+            " model, and no picture. Without branches that compute in LUTs the others have memories twice as"
+            " deep, to hold the whole network.",
             table(["", *_RUN_HEADER, "more cycles", "null operators"], cells),
         ]
     )
@@ -285,8 +286,8 @@ def _shapes(rows: list[dict[str, Any]]) -> str:
             "## Other networks",
             "Random weights, for timing only. VGG-16: its thirteen convolutions with global average"
             " pooling and one classifier in place of the three fully connected layers. At 224x224 its"
-            " maps do not fit the feature memory of any configuration, at 112x112 only that of a"
-            " configuration with memories deeper than any device has (`-deep`, see above).",
+            " maps do not fit the feature memory of any configuration. Targets that end in `-deep` have"
+            " memories deeper than any device, see above: neither network fits those of the preset.",
             table(["network", "target", "of the dense MACs", *_RUN_HEADER], cells),
         ]
     )
