@@ -108,7 +108,9 @@ class Csr(wiring.Component):
                         m.d.sync += self.control.eq(data & merge)
                     else:
                         value = getattr(self, register.name.lower())
-                        m.d.sync += value.eq((data & merge) | (value & ~merge))
+                        for byte in range(4):
+                            with m.If(strobe[byte]):
+                                m.d.sync += value.word_select(byte, 8).eq(data.word_select(byte, 8))
 
     def _read(self, m: Module) -> None:
         bus = self.bus

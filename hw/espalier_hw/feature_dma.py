@@ -9,6 +9,7 @@ from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
+from espalier_hw.beats import select
 from espalier_hw.interfaces import (
     BURST_COUNT_BITS,
     LAYER,
@@ -273,24 +274,24 @@ class StoreWalker(wiring.Component):
         m.d.sync += [left.eq(self.taken), room.eq(room + left - asked)]
 
     def _beats(self, m: Module) -> None:
-        """Send the first `store_beats` beats of every word, least significant first."""
+        """Send the first `store_beats` beats of every word out of the FIFO's output, least significant first."""
         config, beats = self.config, self.beats
-        padded = config.word_beats * config.axi_data_bits
-        word, have_word = Signal(padded, reset_less=True), Signal()
+        parts = [
+            self.words.r_data[at : at + config.axi_data_bits]
+            for at in range(0, tile_bits(config), config.axi_data_bits)
+        ]
         beat, last_beat, sent = Signal(3), Signal(), Signal()
         self.words_left = Signal(BURST_COUNT_BITS)
         m.d.comb += [
             last_beat.eq(beat == self.layer.store_beats - 1),
-            beats.valid.eq(have_word),
-            beats.payload.data.eq(word[: config.axi_data_bits]),
+            beats.valid.eq(self.words.r_rdy),
+            beats.payload.data.eq(select(parts, beat)),
             beats.payload.last.eq(last_beat & (self.words_left == 1)),
             sent.eq(beats.valid & beats.ready),
-            self.taken.eq(self.words.r_rdy & (~have_word | (sent & last_beat))),
+            self.taken.eq(sent & last_beat),
             self.words.r_en.eq(self.taken),
         ]
         with m.If(sent):
-            m.d.sync += [beat.eq(Mux(last_beat, 0, beat + 1)), word.eq(word >> config.axi_data_bits)]
+            m.d.sync += beat.eq(Mux(last_beat, 0, beat + 1))
             with m.If(last_beat):
-                m.d.sync += [have_word.eq(0), self.words_left.eq(self.words_left - 1)]
-        with m.If(self.taken):
-            m.d.sync += [have_word.eq(1), word.eq(self.words.r_data)]
+                m.d.sync += self.words_left.eq(self.words_left - 1)
