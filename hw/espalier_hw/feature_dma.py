@@ -274,7 +274,7 @@ class StoreWalker(wiring.Component):
         m.d.sync += [left.eq(self.taken), room.eq(room + left - asked)]
 
     def _beats(self, m: Module) -> None:
-        """Send the first `store_beats` beats of every word out of the FIFO's output, least significant first."""
+        """Send the first `store_beats` beats of every word out of the FIFO, least significant first."""
         config, beats = self.config, self.beats
         parts = [
             self.words.r_data[at : at + config.axi_data_bits]
