@@ -15,6 +15,7 @@ from espalier_hw.interfaces import dma_beat, dma_command, memory_write, struct
 
 SECTION = struct(SECTION_FIELDS)
 WORD_ADDRESS_BITS = 14
+_COUNT_BITS = WORD_ADDRESS_BITS + 1  # words or beats of a section that fits into a memory
 
 
 class Loader(wiring.Component):
@@ -56,13 +57,13 @@ class Loader(wiring.Component):
         m.submodules.gearbox = self.gearbox = Gearbox()
         self.section = Signal(SECTION)
         self.beats_left = Signal(28)  # of the image
-        self.feed_left = Signal(28)  # of the section, still to be read
-        self.words_left = Signal(32)
+        self.feed_left = Signal(_COUNT_BITS)  # beats of the section, still to be read
+        self.words_left = Signal(_COUNT_BITS)
         # What the three counters say, in registers: the counters are too wide to be asked in time.
         self.image_over, self.feed_over, self.last_word = Signal(), Signal(), Signal()
         self.word_address = Signal(WORD_ADDRESS_BITS)
-        self.good, self.complete = Signal(), Signal()
-        self.section_end = Signal(33)  # word behind the section
+        self.good, self.complete, self.too_large = Signal(), Signal(), Signal()
+        self.section_end = Signal(_COUNT_BITS + 1)  # word behind the section
         self.beat = Signal()
         m.d.comb += self.beat.eq(self.beats.valid & self.beats.ready)
         with m.If(self.beat):
@@ -121,14 +122,17 @@ class Loader(wiring.Component):
             m.next = "SIZE"
 
     def _size(self, m: Module) -> None:
-        """Beats and last address of the section; its words are nine bytes, or in the program a beat each."""
+        """Beats and last address of the section; its words are nine bytes, or in the program a beat each.
+
+        No memory is so deep that more than _COUNT_BITS would count.
+        """
         section = self.section
-        packed_bytes = section.words + (section.words << 3)  # a multiplication would take DSP slices
+        words, address = section.words[:_COUNT_BITS], section.address[:_COUNT_BITS]
+        packed_bytes = words + (words << 3)  # a multiplication would take DSP slices
         m.d.sync += [
-            self.feed_left.eq(
-                Mux(section.kind == SectionKind.PROGRAM, section.words, (packed_bytes + 15) >> 4)
-            ),
-            self.section_end.eq(section.address + section.words),
+            self.feed_left.eq(Mux(section.kind == SectionKind.PROGRAM, words, (packed_bytes + 15) >> 4)),
+            self.section_end.eq(address + words),
+            self.too_large.eq(section.words[_COUNT_BITS:].any() | section.address[_COUNT_BITS:].any()),
         ]
 
     def _compare(self, m: Module) -> None:
@@ -143,7 +147,9 @@ class Loader(wiring.Component):
         with m.Switch(section.kind):
             for kind, (indices, depth) in limits.items():
                 with m.Case(kind):
-                    m.d.sync += self.good.eq((section.index < indices) & (self.section_end <= depth))
+                    m.d.sync += self.good.eq(
+                        (section.index < indices) & (self.section_end <= depth) & ~self.too_large
+                    )
 
     def _check(self, m: Module) -> None:
         section = self.section

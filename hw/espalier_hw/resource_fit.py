@@ -17,12 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from espalier.arch.config import HardwareConfig, load_config
+from espalier.arch.config import Device, HardwareConfig, load_config
 from espalier.errors import UserError
 from espalier.estimate.resource_terms import BLOCKS, ROWS, Site
 from espalier.estimate.resources import FIT_FILE
 from espalier_hw.resource_blocks import count_block
 from espalier_hw.resource_page import write_page
+
+# Presets with a device must be right; what is counted beside them shows how resources grow.
+_PRESET_WEIGHT = 10.0
 
 COUNTS_FILE = Path("docs/resources.json")
 PAGE_FILE = Path("docs/resources.md")
@@ -99,7 +102,7 @@ def _earlier() -> dict[str, dict[str, Any]]:
 
 
 def fit() -> None:
-    """Fit the coefficients of every block to its counts, relative errors weighted alike."""
+    """Fit the coefficients of every block to its counts, by relative errors."""
     counted = json.loads(COUNTS_FILE.read_text(encoding="utf-8"))
     coefficients = {
         name: {resource: _solve(name, resource, counted) for resource in ("lut", "ff")} for name in BLOCKS
@@ -112,23 +115,26 @@ def fit() -> None:
 def load_counted(counted: list[dict[str, Any]]) -> Iterator[tuple[HardwareConfig, str, dict[str, Any]]]:
     """Read configuration, family and blocks of every entry of the counts file."""
     for entry in counted:
-        fields = {**entry["config"], "device": None}
+        device = entry["config"]["device"]
+        fields = {**entry["config"], "device": Device(**device) if device else None}
         yield HardwareConfig(**fields), entry["family"], entry["blocks"]
 
 
 def _solve(name: str, resource: str, counted: list[dict[str, Any]]) -> list[float]:
-    samples: dict[tuple[float, ...], float] = {}
+    samples: dict[tuple[float, ...], tuple[float, float]] = {}
     for config, family, blocks in load_counted(counted):
         for key, block, site in sites(family, config):
             if block == name and key in blocks:
                 value = blocks[key]["count"][resource]
                 if resource == "lut":
                     value -= BLOCKS[name].lutram(site)
-                samples[tuple(BLOCKS[name].terms(resource, site))] = value
+                weight = _PRESET_WEIGHT if config.device is not None else 1.0
+                samples[tuple(BLOCKS[name].terms(resource, site))] = value, weight
     if not samples:
         raise UserError(f"{COUNTS_FILE} has no counts of block '{name}': count it first")
-    terms, values = np.array(list(samples)), np.array(list(samples.values()))
-    weights = 1 / np.maximum(np.abs(values), 50.0)
+    terms = np.array(list(samples))
+    values, weights = np.array(list(samples.values())).T
+    weights = weights / np.maximum(np.abs(values), 50.0)
     # Scaled columns, so that the smallest solution is meant where counts leave a choice.
     scale = np.maximum(np.abs(terms).max(axis=0), 1.0)
     solution = np.linalg.lstsq(terms / scale * weights[:, None], values * weights, rcond=1e-9)[0]

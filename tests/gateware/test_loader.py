@@ -124,6 +124,7 @@ def test_image(stall):
         section(SectionKind.TABLE, CONFIG.branches, 0, [1], True),
         section(SectionKind.PROGRAM, 0, CONFIG.program_depth_words - 1, [1, 2], False),
         section(SectionKind.STREAM, 0, 0xFFFFFFFF, [1], True),
+        [pack(SECTION_FIELDS, {"kind": SectionKind.TABLE, "index": 0, "address": 0, "words": 0x8001}), 5],
         section(SectionKind.PROGRAM, 0, 0, [1, 2, 3], False)[:-1],
         section(SectionKind.TABLE, 0, 0, [1, 2, 3], True)[:-1],
     ],

@@ -36,11 +36,12 @@ def block_ram(bits: int, words: int, dual: bool = False) -> MemoryBlocks:
     A depth that is no power of two is made of parts that are, and a rest that is rounded up.
     """
     shapes = _BRAM18_DUAL if dual else _BRAM18_SIMPLE
-    total, smallest, largest = MemoryBlocks(), min(shapes), max(shapes)
+    total, smallest = MemoryBlocks(), min(shapes)
     while words > 0:
-        depth = min(1 << (words.bit_length() - 1), largest) if words > smallest else smallest
-        total += MemoryBlocks(bram36=-(-bits // shapes[depth]) / 2)
-        words -= depth
+        part = 1 << (words.bit_length() - 1) if words > smallest else smallest
+        halves = min(-(-part // depth) * -(-bits // width) for depth, width in shapes.items())
+        total += MemoryBlocks(bram36=halves / 2)
+        words -= part
     return total
 
 
