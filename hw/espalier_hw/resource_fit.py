@@ -15,17 +15,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from espalier.arch.config import Device, HardwareConfig, load_config
-from espalier.errors import UserError
-from espalier.estimate.resource_terms import BLOCKS, ROWS, Site
+from espalier.arch.config import HardwareConfig, load_config
+from espalier.estimate.resource_terms import BLOCKS
 from espalier.estimate.resources import FIT_FILE
 from espalier_hw.resource_blocks import count_block
 from espalier_hw.resource_page import write_page
-
-# Presets with a device must be right; what is counted beside them shows how resources grow.
-_PRESET_WEIGHT = 10.0
+from espalier_hw.resource_samples import fit_block, load_counted, sites
 
 COUNTS_FILE = Path("docs/resources.json")
 PAGE_FILE = Path("docs/resources.md")
@@ -58,14 +53,6 @@ def configurations() -> Iterator[tuple[str, HardwareConfig]]:
         yield "xcup", config
     for name in _SERIES_7:
         yield "xc7", dataclasses.replace(known[name], dsp_pairs=0, lut_dsp_pairs=0)
-
-
-def sites(family: str, config: HardwareConfig) -> Iterator[tuple[str, str, Site]]:
-    """Key, block and place of every block that a configuration has."""
-    for row in ROWS:
-        if row.instances(config):
-            for block in row.blocks:
-                yield block + row.suffix, block, row.site(config, family)
 
 
 def count(only: list[str], names: list[str], minutes: float) -> None:
@@ -103,42 +90,12 @@ def _earlier() -> dict[str, dict[str, Any]]:
 
 def fit() -> None:
     """Fit the coefficients of every block to its counts, by relative errors."""
-    counted = json.loads(COUNTS_FILE.read_text(encoding="utf-8"))
+    counted = load_counted(json.loads(COUNTS_FILE.read_text(encoding="utf-8")))
     coefficients = {
-        name: {resource: _solve(name, resource, counted) for resource in ("lut", "ff")} for name in BLOCKS
+        name: {resource: fit_block(name, resource, counted) for resource in ("lut", "ff")} for name in BLOCKS
     }
-    text = json.dumps({"coefficients": coefficients}, indent=1)
-    FIT_FILE.write_text(text + "\n", encoding="utf-8")
-    write_page(PAGE_FILE, list(load_counted(counted)))
-
-
-def load_counted(counted: list[dict[str, Any]]) -> Iterator[tuple[HardwareConfig, str, dict[str, Any]]]:
-    """Read configuration, family and blocks of every entry of the counts file."""
-    for entry in counted:
-        device = entry["config"]["device"]
-        fields = {**entry["config"], "device": Device(**device) if device else None}
-        yield HardwareConfig(**fields), entry["family"], entry["blocks"]
-
-
-def _solve(name: str, resource: str, counted: list[dict[str, Any]]) -> list[float]:
-    samples: dict[tuple[float, ...], tuple[float, float]] = {}
-    for config, family, blocks in load_counted(counted):
-        for key, block, site in sites(family, config):
-            if block == name and key in blocks:
-                value = blocks[key]["count"][resource]
-                if resource == "lut":
-                    value -= BLOCKS[name].lutram(site)
-                weight = _PRESET_WEIGHT if config.device is not None else 1.0
-                samples[tuple(BLOCKS[name].terms(resource, site))] = value, weight
-    if not samples:
-        raise UserError(f"{COUNTS_FILE} has no counts of block '{name}': count it first")
-    terms = np.array(list(samples))
-    values, weights = np.array(list(samples.values())).T
-    weights = weights / np.maximum(np.abs(values), 50.0)
-    # Scaled columns, so that the smallest solution is meant where counts leave a choice.
-    scale = np.maximum(np.abs(terms).max(axis=0), 1.0)
-    solution = np.linalg.lstsq(terms / scale * weights[:, None], values * weights, rcond=1e-9)[0]
-    return [round(float(value), 4) for value in solution / scale]
+    FIT_FILE.write_text(json.dumps({"coefficients": coefficients}, indent=1) + "\n", encoding="utf-8")
+    write_page(PAGE_FILE, counted)
 
 
 def main() -> None:

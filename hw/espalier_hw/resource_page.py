@@ -15,9 +15,9 @@ from espalier.estimate.resources import (
     estimate_block,
     estimate_resources,
 )
+from espalier_hw.resource_samples import Counted, left_out_errors
 
 _LEVEL_LIMIT = 6
-Counted = list[tuple[HardwareConfig, str, dict[str, Any]]]
 
 
 def write_page(path: Path, counted: Counted) -> None:
@@ -25,7 +25,7 @@ def write_page(path: Path, counted: Counted) -> None:
     parts = [
         _HEADER,
         _presets(),
-        "## Errors of the model\n\n" + _errors(counted),
+        "## Errors of the model\n\n" + _errors(counted) + "\n\n" + _left_out(counted),
         "## Configurations\n\n" + _totals(counted),
         "## Blocks\n\n" + _blocks(counted),
         "## Logic levels\n\n" + _levels(counted),
@@ -141,6 +141,26 @@ def _errors(counted: Counted) -> str:
     return (
         "Absolute, relative to the count: of whole accelerators of which all blocks were counted, and of"
         " every block by itself.\n\n" + _table([*head, "mean of blocks", "largest of blocks"], rows)
+    )
+
+
+def _left_out(counted: Counted) -> str:
+    rows = []
+    for resource in ("lut", "ff"):
+        every = {name: left_out_errors(name, resource, counted) for name in BLOCKS}
+        for name, errors in (
+            ("pe", every["pe"]),
+            ("all blocks", [error for found in every.values() for error in found]),
+        ):
+            sizes = [abs(error) for error in errors]
+            if sizes:
+                rows.append(
+                    [name, resource, str(len(sizes)), f"{sum(sizes) / len(sizes):.1%}", f"{max(sizes):.1%}"]
+                )
+    return (
+        "Those are errors at the points of the fit. The errors of blocks that were left out of it, one at a"
+        " time and where the others still determine all coefficients:\n\n"
+        + _table(["block", "resource", "left out", "mean", "largest"], rows)
     )
 
 
