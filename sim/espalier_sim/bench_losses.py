@@ -7,7 +7,7 @@ from espalier_sim.result import LayerResult, RunResult
 # Steps of the waterfall in order: key, label. Their cycles add up to those of the run.
 STEPS = (
     ("ideal", "ideal"),
-    ("lanes", "lanes without\na pixel"),
+    ("lanes", "edge lanes,\nsecond digits"),
     ("nulls", "null\noperators"),
     ("words", "waiting\nfor words"),
     ("accumulators", "accumulators\nfull"),
@@ -16,7 +16,7 @@ STEPS = (
 )
 MEANINGS = {
     "ideal": "effective multiply-accumulates / lanes",
-    "lanes": "operators on tiles partly outside the map (1x1: one lane), second digits of wide weights",
+    "lanes": "operators on tiles partly outside the map (1x1: one lane); second ones of weights beyond 7",
     "nulls": "null operators issued",
     "words": "PEs that wait for window words (`ring_empty`) in all layers between first and last ones",
     "accumulators": "PEs that wait for the output stage (`accumulators_full`)",

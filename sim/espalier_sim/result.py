@@ -33,7 +33,8 @@ class LayerResult:
     kind: "conv", "max" or "global". Layers overlap, and the hardware counts from the end of the layer that
     ended before to the layer's own last word: what a layer did while the one before still wrote counts there.
     busy: share of those PE cycles in which an operator was issued, whichever layer's. utilisation: effective
-    MACs / (lanes * cycles), None if a tenth of the operators issued or more belongs to other layers.
+    MACs / (lanes * cycles), None if a tenth or more of the operators issued belongs to other layers, or if
+    they are too few for the layer.
     """
 
     name: str
@@ -109,7 +110,10 @@ def layer_results(metadata: ImageMetadata, inference: Inference, config: Hardwar
 def _layer_result(layer: LayerInfo, counters: dict[str, int], config: HardwareConfig) -> LayerResult:
     cycles, operators = counters["cycles"], counters["operators"] + counters["null_operators"]
     own = layer.operators + layer.null_operators
-    is_own = own > 0 and abs(operators - own) < _FOREIGN_SHARE * own
+    busy = ratio(counters["operators"], config.pes * cycles)
+    utilisation = ratio(layer.effective_macs, config.lanes * cycles)
+    # A row with less work than the layer has would show more than can be.
+    is_own = 0 < utilisation <= busy and abs(operators - own) < _FOREIGN_SHARE * own
     return LayerResult(
         name=layer.name,
         kind=layer.kind,
@@ -119,8 +123,8 @@ def _layer_result(layer: LayerInfo, counters: dict[str, int], config: HardwareCo
         effective_macs=layer.effective_macs,
         operators=counters["operators"],
         null_operators=counters["null_operators"],
-        busy=ratio(counters["operators"], config.pes * cycles),
-        utilisation=ratio(layer.effective_macs, config.lanes * cycles) if is_own else None,
+        busy=busy,
+        utilisation=utilisation if is_own else None,
         stalls={name: counters[name] for name in STALL_COUNTERS},
     )
 
