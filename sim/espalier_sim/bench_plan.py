@@ -133,7 +133,7 @@ def _classic(graph: Callable[[], IntegerGraph], config: HardwareConfig) -> list[
 
 
 def _masked(graph: Callable[[], IntegerGraph], first: float, rest: float, config: HardwareConfig) -> Job:
-    name = f"first layer {first:.0%}, rest {rest:.0%}"
+    name = f"first layer {100 * first:.0f} %, rest {100 * rest:.0f} %"
     return Job(
         "variant", name, lambda: variants.masked(graph(), variants.first_and_rest(first, rest)), config
     )
@@ -145,7 +145,7 @@ def _density(width: int, density: float, config: HardwareConfig) -> Job:
         name += f", {config.name}"
     return Job(
         "density",
-        f"{name}, {density:.1%}",
+        f"{name}, {100 * density:g} %",
         lambda: variants.resnet(width=width, density=density),
         config,
         facts={"width": name, "density": density},

@@ -25,7 +25,9 @@ def draw(found: dict[str, Any], folder: Path) -> None:
         run["layers"], run["lanes"], f"{title}: cycles of every layer (counted in RTL)", folder / "layers.svg"
     )
     if "density" in found:
-        plots.densities(_curves(found["density"]), "random networks", folder / "density.svg")
+        plots.densities(
+            _curves(found["density"]), "ResNet-18, random weights and masks", folder / "density.svg"
+        )
     plots.latencies(_latencies(found), "ResNet-18, 224x224, batch 1", folder / "latency.svg")
 
 
@@ -41,7 +43,10 @@ def _curves(rows: list[dict[str, Any]]) -> dict[str, list[tuple[float, float, fl
 
 def _latencies(found: dict[str, Any]) -> list[tuple[str, float, bool]]:
     clock = found["run"][0]["result"]["clock_mhz"]
-    ours = [("built-in network", found["run"][0]), *((row["name"], row) for row in found.get("variant", []))]
+    ours = [
+        ("built-in network", found["run"][0]),
+        *((row["name"] + ", random masks", row) for row in found.get("variant", [])),
+    ]
     return [(f"{name}\npublished", value, False) for name, value in PUBLISHED] + [
         (f"{name}\nsimulated cycles at an assumed {clock} MHz", row["result"]["latency_ms"], True)
         for name, row in ours
