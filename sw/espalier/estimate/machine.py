@@ -14,7 +14,7 @@ from espalier.estimate.jobs import Job, Progress, Walk, WindowPlan
 from espalier.estimate.pool import PoolUnit
 from espalier.estimate.turns import WindowTurns
 from espalier.estimate.walker import WindowWalker
-from espalier.estimate.word_port import WordPort
+from espalier.estimate.word_port import WordPort, small_parts
 from espalier.estimate.work import LayerWork, tile_walk
 
 _Condition = Callable[[], bool]
@@ -50,7 +50,11 @@ class Machine:
         second = WordPort(count, words[count:], latencies.WRITTEN_SECOND, (first,))
         self._ports = first, second
         self._tiles = WordPort(
-            0, [branch.state.tiles for branch in self.branches], latencies.TILE, (first, second)
+            0,
+            [branch.state.tiles for branch in self.branches],
+            latencies.TILE,
+            (first, second),
+            small_parts(config),
         )
         self._wake = NEVER
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 
-from espalier.arch.feature_layout import BANK_SIDE
+from espalier.arch.config import HardwareConfig
+from espalier.arch.feature_layout import BANK_SIDE, BANKS
 from espalier.estimate import latencies
 from espalier.estimate.branch_state import NEVER
 from espalier.estimate.jobs import Word
 from espalier.estimate.turns import Order
+
+_RAM_WORDS = 1024  # of a block RAM with two full ports
 
 
 class WordPort:
@@ -17,12 +20,21 @@ class WordPort:
     turn: cycle of the next turn, NEVER while no word waits; `find` brings it up to date. done: cycle in
     which the next word may be written or read. latency: from a turn until then. others: ports that this one
     gives way to, when both want the same bank; then only so many words can be on their way.
+    small_parts: bank to first word that is read in two cycles, for a port that reads residual tiles; that
+    windows can go before them there is left out.
     """
 
     def __init__(
-        self, first: int, words: list[list[Word]], latency: int, others: tuple[WordPort, ...] = ()
+        self,
+        first: int,
+        words: list[list[Word]],
+        latency: int,
+        others: tuple[WordPort, ...] = (),
+        small_parts: dict[int, int] | None = None,
     ) -> None:
         """`first`: number of the first client; words: of every client."""
+        self._small_parts = small_parts or {}
+        self._free = 0  # from when on the next word may be written or read
         self.words = words
         self.turn = self.done = NEVER
         self._first, self._latency, self._others = first, latency, others
@@ -61,7 +73,7 @@ class WordPort:
         if not self._others:
             self._banks[cycle] = _bank(word)
         self._on_way.append((cycle, self._first + chosen, word))
-        self.done = self._on_way[0][0]
+        self.done = max(self._free, self._on_way[0][0])
         return self._first + chosen
 
     def finish(self) -> tuple[int, Word] | None:
@@ -73,15 +85,35 @@ class WordPort:
             self.done = cycle + 1
             return None
         self._banks[cycle] = bank
+        self._free = cycle + (2 if self._small_parts and self._in_small_part(word) else 1)
         if len(self._on_way) == latencies.UNDER_WAY - 1:
             self._room = cycle
             self._find_turn()
         if self._on_way:
-            self.done = max(cycle + 1, self._on_way[0][0])
+            self.done = max(self._free, self._on_way[0][0])
             self._on_way[0] = (self.done, *self._on_way[0][1:])
         else:
             self.done = NEVER
         return client, word
+
+    def _in_small_part(self, word: Word) -> bool:
+        """Whether the residual tile of a word lies there."""
+        fields, (y, x) = word.job.work.fields, word.place
+        start = self._small_parts.get(y % BANK_SIDE * BANK_SIDE + x % BANK_SIDE)
+        if start is None:
+            return False
+        place = y // BANK_SIDE * fields["residual_pitch"] + x // BANK_SIDE
+        return fields["residual_base"] + place * fields["out_channels"] + word.channel >= start
+
+
+def small_parts(config: HardwareConfig) -> dict[int, int]:
+    """Banks in block RAM of which the last words have one read port only, and the first such word."""
+    result = {}
+    for bank in range(config.uram_banks, BANKS):
+        depth = config.bank_depth(bank)
+        if 0 < depth % _RAM_WORDS <= _RAM_WORDS // 2:
+            result[bank] = depth - depth % _RAM_WORDS
+    return result
 
 
 def _bank(word: Word) -> tuple[int, int]:
