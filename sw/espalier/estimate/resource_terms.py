@@ -238,7 +238,7 @@ BLOCKS: dict[str, Block] = {
     "second_write_port": Block(lut=(lambda s: s.tile_bits,), ff=(lambda s: s.tile_bits,)),
     "feature_frame": Block(
         lut=(lambda s: s.tile_bits, _tile_words),
-        ff=(lambda s: s.tile_bits,),
+        ff=(lambda s: s.tile_bits, _tile_words),
     ),
     "feature_bank_ultra": Block(
         ff=(lambda s: s.tile_bits,),
@@ -250,9 +250,11 @@ BLOCKS: dict[str, Block] = {
         memory=_bank_memory,
     ),
     "loader": Block(lut=(_branches,), ff=(_branches,)),
-    "load_walker": Block(lut=(lambda s: s.config.word_beats,), ff=(lambda s: s.tile_bits,)),
+    "load_walker": Block(
+        lut=(lambda s: s.config.word_beats,), ff=(lambda s: s.tile_bits, lambda s: s.config.word_beats)
+    ),
     "store_walker": Block(
-        lut=(lambda s: s.tile_bits,),
+        lut=(lambda s: s.tile_bits, lambda s: s.config.word_beats),
         ff=(lambda s: s.tile_bits, lambda s: s.config.word_beats),
         lutram=lambda s: lutram(s.tile_bits, 8, s.family),
     ),
