@@ -38,7 +38,7 @@ _HEADER = f"""
 
 # Resources
 
-`espalier.estimate.resources.estimate_resources` predicts what a configuration takes, without synthesis; a
+`espalier.estimate.resources` predicts what a configuration takes, without synthesis; a
 configuration that needs more than {LIMIT:.0%} of any resource of its device is refused. DSP slices and RAMs
 follow from formulas; LUTs and flip-flops are sums of terms whose coefficients are fitted to counts of yosys
 (`synth_xilinx`, every block by itself, distributed RAM counted as LUTs). yosys neither places nor routes: the
