@@ -21,9 +21,11 @@ def build(
     out: Annotated[Path, typer.Option(help="folder that gets one folder per target")] = Path("bitstreams"),
 ) -> None:
     """Write the accelerator's Verilog and its manifest for TARGET."""
+    from espalier.estimate.resources import check_fits
     from espalier_hw.generate import generate_verilog
 
     config = load_config(target)
+    check_fits(config)
     folder = out / config.name
     folder.mkdir(parents=True, exist_ok=True)
     typer.echo(f"generating Verilog of {config.name} ({config.lanes} lanes) ...", err=True)

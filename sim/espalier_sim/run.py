@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from espalier.arch.config import HardwareConfig, load_config
 from espalier.backend.image import ProgramImage
 from espalier.errors import UserError
+from espalier.estimate.resources import check_fits
 from espalier_sim.build import build_simulator
 from espalier_sim.device import SimulatedAccelerator
 from espalier_sim.progress import Progress, silent
@@ -46,6 +47,7 @@ def run_model(options: RunOptions, progress: Progress = silent) -> RunResult:
 
     """
     config = load_config(options.target)
+    check_fits(config)
     _wave_kind(options.waves)
     # What may fail because of the user comes first: building takes minutes.
     workload = load_workload(options.model, config, options.calibration, progress)

@@ -2,9 +2,10 @@
 
 import pytest
 
+from espalier.arch.config import PRESET_FOLDER
 from espalier.cli.compile_command import compile_model
 from espalier.cli.handling import run_command
-from espalier.errors import InternalError, UserError, VerificationMismatch
+from espalier.errors import CapacityError, InternalError, UserError, VerificationMismatch
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,15 @@ def test_errors_become_messages_and_exit_codes(error, code, message, capsys):
 def test_bugs_keep_their_traceback():
     with pytest.raises(ZeroDivisionError):
         run_command(lambda: print(1 // 0))
+
+
+def test_configurations_beyond_their_device_are_refused(tmp_path):
+    text = (PRESET_FOLDER / "zcu104.yaml").read_text(encoding="utf-8").replace("lut_pes: 16", "lut_pes: 24")
+    path = tmp_path / "large.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(CapacityError, match=r"'zcu104' needs more than 80% of xczu7ev.*LUT"):
+        compile_model("resnet18", tmp_path / "net.image", str(path))
+    assert not (tmp_path / "net.image").exists()
 
 
 def test_networks_are_compressed_before_they_are_compiled(tmp_path):

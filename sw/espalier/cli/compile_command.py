@@ -17,10 +17,12 @@ def compile_model(
     from espalier.arch.config import load_config
     from espalier.backend.compiler import compile_graph
     from espalier.errors import UserError
+    from espalier.estimate.resources import check_fits
     from espalier.ir.storage import load_graph
     from espalier.models.builtin import builtin_names, load_builtin
 
     config = load_config(target)
+    check_fits(config)
     if model.endswith(".onnx"):
         raise UserError(f"{model} is not compressed yet: run `espalier compress` first, compile its result")
     graph = load_builtin(model) if model in builtin_names() else load_graph(model)
