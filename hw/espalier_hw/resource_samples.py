@@ -91,5 +91,6 @@ def _scaled(terms: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 def _solve(terms: FloatArray, values: FloatArray, weights: FloatArray) -> FloatArray:
     scaled, scale = _scaled(terms)
-    solution: FloatArray = np.linalg.lstsq(scaled * weights[:, None], values * weights, rcond=1e-9)[0]
+    found = np.linalg.lstsq(scaled * weights[:, None], values * weights, rcond=1e-9)
+    solution: FloatArray = np.asarray(found[0], np.float64)
     return solution / scale

@@ -409,7 +409,8 @@ def _scale(total: IntArray, entry: dict[str, int]) -> IntArray:
 
 def _to_bytes(scaled: IntArray, zero_point: int) -> Bytes:
     rounded = (scaled + (1 << FRACTION_BITS - 1) >> FRACTION_BITS) + zero_point
-    return np.clip(rounded, 0, 255).astype(np.uint8)
+    result: Bytes = np.clip(rounded, 0, 255).astype(np.uint8)
+    return result
 
 
 def _saturate(values: IntArray) -> IntArray:

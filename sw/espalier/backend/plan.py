@@ -45,7 +45,7 @@ class Plan:
     @property
     def passes(self) -> int:
         """Sets of a tile."""
-        return self.deal.part_at.shape[2]
+        return int(self.deal.part_at.shape[2])
 
     @property
     def exists(self) -> npt.NDArray[np.bool_]:
