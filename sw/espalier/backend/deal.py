@@ -78,7 +78,7 @@ def deal_by_load(parts: Parts, cost: IntArray | CountArray, shape: Shape) -> Dea
         members = in_order[bins[in_order] == index]
         pes = shape.pes_of(index)
         own = _deal_bin(until[members], pes, shape.accumulators)
-        if len(members) <= _MOST_SWAPPED:
+        if 0 < len(members) <= _MOST_SWAPPED:
             _swap(until[members], own, pes)
         place[members] = index * shape.width + own
     return as_deal(parts, place, shape)
