@@ -13,28 +13,14 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
+from espalier.arch.feature_banks import DUAL_WORDS, bank_parts, small_start
 from espalier.arch.feature_layout import BANKS
 from espalier_hw.arbitration import delay
 from espalier_hw.hierarchy import place
 from espalier_hw.interfaces import tile_bits
 from espalier_hw.tile_address import ADDRESS_BITS
 
-# A block RAM of 36 Kbit with two ports that both read or write has 1024 words of 36 bits, one with a read and
-# a write port also 512 words of 72 bits.
-_DUAL_WORDS, _SIMPLE_WORDS = 1024, 512
 _LUT_INPUTS = 6
-
-
-def block_ram_parts(depth: int) -> list[int]:
-    """Depths of the memories that together hold `depth` words: powers of two, largest first, then the rest.
-
-    Synthesis would round a depth of 3072 up to 4096 words.
-    """
-    parts = []
-    while depth >= _DUAL_WORDS:
-        parts.append(1 << (depth.bit_length() - 1))
-        depth -= parts[-1]
-    return [*parts, depth] if depth else parts
 
 
 class FeatureBank(wiring.Component):
@@ -59,8 +45,8 @@ class FeatureBank(wiring.Component):
     def __init__(self, depth: int, width: int, ultra: bool) -> None:
         """`depth` words of `width` bits, in UltraRAM if `ultra`, else in block RAM."""
         self.depth, self.width, self.ultra = depth, width, ultra
-        self.parts = [depth] if ultra else block_ram_parts(depth)
-        self.small = not ultra and self.parts[-1] <= _SIMPLE_WORDS
+        self.parts = [depth] if ultra else bank_parts(depth)
+        self.small = not ultra and small_start(depth) is not None
         super().__init__(
             {
                 "read_enable": In(1),
@@ -176,18 +162,7 @@ def _inside(address: Value, start: int, size: int) -> Value:
 
 def at_least(address: Value, start: int) -> Value:
     """Whether an address is `start`, a multiple of 1024, or more."""
-    return address[_DUAL_WORDS.bit_length() - 1 :] >= start // _DUAL_WORDS
-
-
-def small_parts(config: HardwareConfig) -> dict[int, int]:
-    """Banks with a small part, and its first word."""
-    small = {}
-    for index in range(BANKS):
-        ultra = index < config.uram_banks
-        parts = [] if ultra else block_ram_parts(config.bank_depth(index))
-        if parts and parts[-1] <= _SIMPLE_WORDS:
-            small[index] = sum(parts[:-1])
-    return small
+    return address[DUAL_WORDS.bit_length() - 1 :] >= start // DUAL_WORDS
 
 
 class FeatureMemory(wiring.Component):

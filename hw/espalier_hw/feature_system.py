@@ -7,8 +7,9 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
+from espalier.arch.feature_banks import small_parts
 from espalier.arch.feature_layout import BANKS
-from espalier_hw.feature_memory import FeatureMemory, small_parts
+from espalier_hw.feature_memory import FeatureMemory
 from espalier_hw.interfaces import (
     TILE_ADDRESS,
     WINDOW_REQUEST,
@@ -17,6 +18,7 @@ from espalier_hw.interfaces import (
     tile_write_layout,
     window_bits,
     write_trace,
+    writers,
 )
 from espalier_hw.read_arbiter import ReadArbiter
 from espalier_hw.tile_reader import TileReader
@@ -45,7 +47,7 @@ class FeatureSystem(wiring.Component):
     def __init__(self, config: HardwareConfig) -> None:
         self.config = config
         self.clients = config.branches + 1
-        self.writers = config.branches + 2
+        self.writers = writers(config)
         tile = tile_bits(config)
         super().__init__(
             {

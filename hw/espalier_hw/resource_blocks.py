@@ -10,6 +10,7 @@ from amaranth.back import verilog
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 
+from espalier.arch.feature_banks import small_parts
 from espalier.estimate.resource_terms import Site
 from espalier_hw.axi_read import AxiRead
 from espalier_hw.axi_write import AxiWrite
@@ -18,7 +19,7 @@ from espalier_hw.control import CommandControl
 from espalier_hw.counters import LayerCounters
 from espalier_hw.csr import Csr
 from espalier_hw.feature_dma import LoadWalker, StoreWalker
-from espalier_hw.feature_memory import FeatureBank, FeatureMemory, small_parts
+from espalier_hw.feature_memory import FeatureBank, FeatureMemory
 from espalier_hw.hierarchy import SeparateModules
 from espalier_hw.interfaces import tile_bits, writers
 from espalier_hw.loader import Loader

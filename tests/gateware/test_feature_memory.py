@@ -7,8 +7,9 @@ import pytest
 from amaranth.sim import Simulator
 
 from espalier.arch.config import load_config
+from espalier.arch.feature_banks import bank_parts
 from espalier.arch.feature_layout import tile_position
-from espalier_hw.feature_memory import FeatureBank, block_ram_parts
+from espalier_hw.feature_memory import FeatureBank
 from espalier_hw.tile_address import TileAddress
 from espalier_hw.write_port import WritePort
 
@@ -70,7 +71,7 @@ def test_tile_address_matches_the_layout():
     ],
 )
 def test_block_ram_parts(depth, parts):
-    assert block_ram_parts(depth) == parts
+    assert bank_parts(depth) == parts
 
 
 @pytest.mark.parametrize(

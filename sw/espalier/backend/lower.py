@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from espalier.arch.config import HardwareConfig
 from espalier.arch.program import TABLE_FIELDS
 from espalier.backend.digits import build_parts
@@ -14,7 +12,7 @@ from espalier.backend.mapping import conv_candidates, tile_grid
 from espalier.backend.options import CompileOptions
 from espalier.backend.plan import Layer
 from espalier.errors import CapacityError, UnsupportedModelError
-from espalier.estimate.cycles import FloatArray, load_cycles, pool_cycles
+from espalier.estimate.cycles import pool_cycles
 from espalier.ir.graph import Conv, IntegerGraph, Node, Pool, Tensor
 
 Progress = Callable[[str, int, int], None]
@@ -46,17 +44,6 @@ def waits_for_load(graph: IntegerGraph, index: int) -> bool:
     node = graph.nodes[index]
     residual = node.residual.tensor if isinstance(node, Conv) and node.residual is not None else None
     return index == 0 and node.input == graph.input and residual != graph.input
-
-
-def loaded_rows(graph: IntegerGraph, layer: Layer, config: HardwareConfig) -> FloatArray:
-    """Cycle at which the windows of every tile row of a layer's output have arrived: float64[tile rows]."""
-    source = graph.tensors[layer.node.input]
-    tiles_y, tiles_x = tile_grid(source, config.tile_size)
-    rows = tile_grid(graph.tensors[layer.node.output], config.tile_size)[0]
-    reach = max(pattern.tile_dy for pattern in layer.geometry.patterns) + 2
-    needed = np.clip(np.arange(rows) * layer.geometry.stride + reach, 1, tiles_y)
-    beats = tiles_x * source.channels * config.word_beats
-    return np.array([load_cycles(int(row) * beats, config) for row in needed], np.float64)
 
 
 def _lower_node(graph: IntegerGraph, index: int, node: Node, config: HardwareConfig) -> Layer:

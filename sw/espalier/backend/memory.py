@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from random import Random
 
 from espalier.arch.config import HardwareConfig
+from espalier.arch.feature_banks import small_start
 from espalier.arch.feature_layout import BANK_SIDE, tensor_pitch
 from espalier.backend.hazards import can_pool_in_place, layer_waits, needs_barrier, needs_pool, tensor_uses
 from espalier.backend.mapping import tile_grid
@@ -55,7 +56,6 @@ _ROWS = (
     _Rows("second and third tile row of three", BANK_SIDE, lambda tensor: tensor.rest_words),
 )
 
-_RAM_WORDS = 1024  # of a block RAM with two full ports
 _SHUFFLES = 12
 
 _Unit = list[_Tensor]  # tensors that begin at the same word, the largest first
@@ -140,12 +140,9 @@ def _bank_words(tiles_y: int, tiles_x: int, pitch: int, channels: int) -> int:
 
 
 def _small_words(rows: _Rows, tensor: _Tensor, bases: dict[str, int], config: HardwareConfig) -> int:
-    """Words of a tensor in the last, incomplete kilo-word of a bank, if that has at most half of it."""
-    depth = config.bank_depth(rows.bank)
-    if not 0 < depth % _RAM_WORDS <= _RAM_WORDS // 2:
-        return 0
-    start = max(bases[tensor.name], depth - depth % _RAM_WORDS)
-    return max(0, rows.end(tensor, bases) - start)
+    """Words of a tensor in the small part of a bank."""
+    start = small_start(config.bank_depth(rows.bank))
+    return 0 if start is None else max(0, rows.end(tensor, bases) - max(bases[tensor.name], start))
 
 
 def _orders(units: list[_Unit]) -> tuple[list[_Unit], ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from espalier.arch.config import HardwareConfig
+from espalier.arch.feature_banks import small_parts
 from espalier.arch.program import PATTERNS_PER_WORD, Follows, Opcode, descriptor_words
 from espalier.errors import InternalError
 from espalier.estimate import dma, latencies
@@ -14,7 +15,7 @@ from espalier.estimate.jobs import Job, Progress, Walk, WindowPlan
 from espalier.estimate.pool import PoolUnit
 from espalier.estimate.turns import WindowTurns
 from espalier.estimate.walker import WindowWalker
-from espalier.estimate.word_port import WordPort, small_parts
+from espalier.estimate.word_port import WordPort
 from espalier.estimate.work import LayerWork, tile_walk
 
 _Condition = Callable[[], bool]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from espalier.arch.config import HardwareConfig
+from espalier.arch.feature_banks import bank_parts, small_start
 from espalier.arch.feature_layout import BANK_SIDE, BANKS
 from espalier.arch.operators import PACKED_FIELD_BITS, STREAM_WORD_BITS
 from espalier.arch.program import (
@@ -16,9 +17,6 @@ from espalier.arch.program import (
 )
 from espalier.arch.registers import COUNTERS
 from espalier.estimate.resource_memory import MemoryBlocks, block_ram, lutram, ultra_ram
-
-# Words of the smallest block RAM with two ports that do either, and of one with a port for reads only.
-_DUAL_WORDS, _SIMPLE_WORDS = 1024, 512
 
 
 @dataclass(frozen=True)
@@ -85,15 +83,6 @@ class Site:
     def bank_parts(self) -> int:
         """Memories of the feature bank if it is in block RAM."""
         return len(bank_parts(self.config.bank_depth(self.bank)))
-
-
-def bank_parts(depth: int) -> list[int]:
-    """Depths of the block RAMs of a feature bank: powers of two from 1024 words on, then the rest."""
-    parts = []
-    while depth >= _DUAL_WORDS:
-        parts.append(1 << (depth.bit_length() - 1))
-        depth -= parts[-1]
-    return [*parts, depth] if depth else parts
 
 
 Term = Callable[[Site], float]
@@ -174,7 +163,7 @@ def _table_memory(site: Site) -> MemoryBlocks:
 def _bank_memory(site: Site) -> MemoryBlocks:
     """Count a bank in block RAM, whose last part needs no second port that reads if it is small."""
     parts = bank_parts(site.config.bank_depth(site.bank))
-    small = parts[-1] <= _SIMPLE_WORDS
+    small = small_start(site.config.bank_depth(site.bank)) is not None
     return sum(
         (
             block_ram(site.tile_bits, words, dual=not (small and part == len(parts) - 1))

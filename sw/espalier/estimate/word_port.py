@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 
-from espalier.arch.config import HardwareConfig
-from espalier.arch.feature_layout import BANK_SIDE, BANKS
+from espalier.arch.feature_layout import BANK_SIDE
 from espalier.estimate import latencies
 from espalier.estimate.branch_state import NEVER
 from espalier.estimate.jobs import Word
 from espalier.estimate.turns import Order
-
-_RAM_WORDS = 1024  # of a block RAM with two full ports
 
 
 class WordPort:
@@ -104,16 +101,6 @@ class WordPort:
             return False
         place = y // BANK_SIDE * fields["residual_pitch"] + x // BANK_SIDE
         return fields["residual_base"] + place * fields["out_channels"] + word.channel >= start
-
-
-def small_parts(config: HardwareConfig) -> dict[int, int]:
-    """Banks in block RAM of which the last words have one read port only, and the first such word."""
-    result = {}
-    for bank in range(config.uram_banks, BANKS):
-        depth = config.bank_depth(bank)
-        if 0 < depth % _RAM_WORDS <= _RAM_WORDS // 2:
-            result[bank] = depth - depth % _RAM_WORDS
-    return result
 
 
 def _bank(word: Word) -> tuple[int, int]:
