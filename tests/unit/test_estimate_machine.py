@@ -8,6 +8,7 @@ import pytest
 from espalier.arch.config import load_config
 from espalier.arch.program import Opcode
 from espalier.backend.compiler import compile_graph
+from espalier.backend.decode import tile_walk
 from espalier.backend.synthetic import RandomNetwork
 from espalier.errors import InternalError
 from espalier.estimate import latencies
@@ -15,7 +16,7 @@ from espalier.estimate.jobs import Progress, WindowPlan
 from espalier.estimate.machine import Machine
 from espalier.estimate.report import estimate_program
 from espalier.estimate.turns import Order
-from espalier.estimate.work import read_program, tile_walk
+from espalier.estimate.work import read_program
 
 CONFIG = load_config("tiny")
 

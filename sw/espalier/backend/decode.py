@@ -119,13 +119,16 @@ def load_sections(program: bytes, config: HardwareConfig) -> Memories:
 
 def descriptors_of(memories: Memories, config: HardwareConfig) -> Iterator[Descriptor]:
     """All descriptors up to and without END."""
+    return (step for step in descriptors_to_end(memories, config) if step.opcode != Opcode.END)
+
+
+def descriptors_to_end(memories: Memories, config: HardwareConfig) -> Iterator[Descriptor]:
+    """All descriptors, END the last one."""
     fields, size = layer_fields(config), descriptor_words(config) * BEAT_BYTES
     position = 0
     while True:
         values = unpack(fields, int.from_bytes(memories.program[position : position + size], "little"))
         position += size
-        if values["opcode"] == Opcode.END:
-            return
         words = -(-values["pattern_count"] // PATTERNS_PER_WORD)
         packed = memories.program[position : position + words * BEAT_BYTES]
         position += words * BEAT_BYTES
@@ -139,6 +142,21 @@ def descriptors_of(memories: Memories, config: HardwareConfig) -> Iterator[Descr
             for index in range(config.branches)
         ]
         yield Descriptor(values, branches, patterns)
+        if values["opcode"] == Opcode.END:
+            return
+
+
+def tile_walk(fields: dict[str, int], out_tiles_x: int) -> tuple[IntArray, IntArray]:
+    """Rows and columns of a branch's tiles in its order: int64[tiles] each."""
+    y, x, rows, columns = fields["tile_y0"], fields["tile_x0"], [], []
+    for index in range(fields["tiles"]):
+        rows.append(y)
+        columns.append(x)
+        jump = (index + 1) % fields["run"] == 0
+        y, x = (y + fields["jump_y"], x + fields["jump_x"]) if jump else (y, x + 1)
+        if x >= out_tiles_x:
+            y, x = y + 1, x - out_tiles_x
+    return np.array(rows, np.int64), np.array(columns, np.int64)
 
 
 def read_stream(words: Bytes, position: int) -> tuple[OperatorStream, int]:

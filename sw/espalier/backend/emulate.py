@@ -18,7 +18,6 @@ from espalier.arch.operators import (
     DIGIT_BITS,
     DIGIT_HIGH,
     PACKED_FIELD_BITS,
-    WORD_TAPS,
 )
 from espalier.arch.program import (
     FIXED_POINT_BITS,
@@ -36,8 +35,10 @@ from espalier.backend.decode import (
     load_sections,
     read_stream,
     read_table,
+    tile_walk,
 )
-from espalier.backend.emulate_pool import frame, pool_tiles
+from espalier.backend.emulate_pool import pool_tiles
+from espalier.backend.emulate_windows import window_words
 from espalier.backend.image import ProgramImage, check_hardware
 from espalier.backend.overlap_check import OverlapCheck
 from espalier.backend.streams import WIDE_BLOCK
@@ -154,7 +155,7 @@ class Emulator:
 
     def _conv(self, step: Descriptor) -> None:
         fields = step.fields
-        words = _window_words(self, step)
+        words = window_words(step, self.read_tensor(fields, "in"), self.config.tile_size, self._fail)
         written = np.zeros((fields["out_channels"], fields["out_tiles_y"], fields["out_tiles_x"]), np.int64)
         for index, branch in enumerate(step.branches):
             first = self.config.first_pe(index)
@@ -355,46 +356,10 @@ class Emulator:
         raise InternalError(f"{self.where}: {what}")
 
 
-def _window_words(machine: Emulator, step: Descriptor) -> list[list[Bytes]]:
-    """Collect what every output tile sees: [pattern][tap] uint8[channels, tiles, T*T], legal taps only."""
-    fields, size = step.fields, machine.config.tile_size
-    stride = fields["stride"]
-    framed, border = frame(fields, machine.read_tensor(fields, "in"), size)
-    lane = np.arange(size)
-    result: list[list[Bytes]] = []
-    for number, pattern in enumerate(step.patterns):
-        before = step.patterns[number - 1]
-        same = all(pattern[name] == before[name] for name in ("tile_dy", "tile_dx", "row_offset"))
-        if not pattern["fetch"] and (number == 0 or not same):
-            machine._fail(f"pattern {number} reuses another window")
-        x0 = pattern["column_offset"]
-        if x0 < 2 - size or x0 + stride * (size - 1) > 2 * size - 1:
-            machine._fail(f"pattern {number}: column offset {x0}")
-        taps: list[Bytes] = []
-        for tap in range(WORD_TAPS):
-            y0 = pattern["row_offset"] + stride * tap
-            if y0 < -size or y0 + stride * (size - 1) > 2 * size - 1:
-                break
-            tile_y = stride * np.arange(fields["out_tiles_y"]) + pattern["tile_dy"]
-            tile_x = stride * np.arange(fields["out_tiles_x"]) + pattern["tile_dx"]
-            y = border + (tile_y[:, None] * size + y0 + stride * lane).reshape(-1)
-            x = border + (tile_x[:, None] * size + x0 + stride * lane).reshape(-1)
-            seen = framed[:, y][:, :, x].reshape(len(framed), len(tile_y), size, len(tile_x), size)
-            taps.append(seen.transpose(0, 1, 3, 2, 4).reshape(len(framed), -1, size * size))
-        result.append(taps)
-    return result
-
-
 def _tiles_of(fields: dict[str, int], branch: dict[str, int]) -> IntArray:
     """Tile numbers (row * out_tiles_x + column) that a branch walks."""
-    y, x, numbers = branch["tile_y0"], branch["tile_x0"], []
-    for index in range(branch["tiles"]):
-        numbers.append(y * fields["out_tiles_x"] + x)
-        jump = (index + 1) % branch["run"] == 0
-        x, y = x + (branch["jump_x"] if jump else 1), y + (branch["jump_y"] if jump else 0)
-        if x >= fields["out_tiles_x"]:
-            x, y = x - fields["out_tiles_x"], y + 1
-    return np.array(numbers, np.int64)
+    y, x = tile_walk(branch, fields["out_tiles_x"])
+    return y * fields["out_tiles_x"] + x
 
 
 def _residual_fields(fields: dict[str, int]) -> dict[str, int]:

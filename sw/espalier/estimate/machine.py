@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from espalier.arch.config import HardwareConfig
 from espalier.arch.feature_banks import small_parts
 from espalier.arch.program import PATTERNS_PER_WORD, Follows, Opcode, descriptor_words
+from espalier.backend.decode import tile_walk
 from espalier.errors import InternalError
 from espalier.estimate import dma, latencies
 from espalier.estimate.branch import Branch
@@ -16,7 +17,7 @@ from espalier.estimate.pool import PoolUnit
 from espalier.estimate.turns import WindowTurns
 from espalier.estimate.walker import WindowWalker
 from espalier.estimate.word_port import WordPort
-from espalier.estimate.work import LayerWork, tile_walk
+from espalier.estimate.work import LayerWork
 
 _Condition = Callable[[], bool]
 

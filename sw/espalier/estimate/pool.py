@@ -8,10 +8,10 @@ import numpy as np
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.program import POOL_BRANCH
+from espalier.backend.decode import tile_walk
 from espalier.estimate import latencies
 from espalier.estimate.jobs import Job, Progress, Walk, WindowPlan, Word
 from espalier.estimate.walker import WindowWalker
-from espalier.estimate.work import tile_walk
 
 _AVERAGE_STEPS = 2  # in which the rows of a tile are added up
 _SUM_FAN_IN = 4  # of a level of the adder tree of averages

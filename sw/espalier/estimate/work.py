@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,28 +10,12 @@ import numpy.typing as npt
 from espalier.arch.config import HardwareConfig
 from espalier.arch.fields import Field, unpack
 from espalier.arch.operators import HEADER_FIELDS, OPERATOR_BITS, OPERATOR_FIELDS, OPERATORS_PER_WORD
-from espalier.arch.program import (
-    BRANCH_FIELDS,
-    COMMON_FIELDS,
-    PATTERN_BITS,
-    PATTERN_FIELDS,
-    PATTERNS_PER_WORD,
-    PROGRAM_WORD_BITS,
-    SECTION_FIELDS,
-    TABLE_FIELDS,
-    TABLE_WORD_BITS,
-    Opcode,
-    SectionKind,
-    descriptor_words,
-    layer_fields,
-)
+from espalier.arch.program import TABLE_FIELDS, Opcode
+from espalier.backend.decode import descriptors_to_end, load_sections, tile_walk
 from espalier.errors import InternalError
 
 IntArray = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-
-_BEAT = PROGRAM_WORD_BITS // 8
-_TABLE_BYTES = TABLE_WORD_BITS // 8
 
 
 @dataclass(frozen=True)
@@ -76,80 +59,18 @@ def read_program(program: bytes, config: HardwareConfig) -> list[LayerWork]:
         InternalError: streams or tables do not fit their descriptors.
 
     """
-    content, streams, tables = _sections(program, config)
-    readers = [_Stream(words) for words in streams]
+    memories = load_sections(program, config)
+    readers = [_Stream(words) for words in memories.streams]
     layers = []
-    for fields, branches, patterns in _descriptors(content, config):
-        opcode = Opcode(fields["opcode"])
+    for step in descriptors_to_end(memories, config):
         work: list[BranchWork | None] = []
-        if opcode == Opcode.CONV:
-            for branch, values in enumerate(branches):
+        if step.opcode == Opcode.CONV:
+            for branch, values in enumerate(step.branches):
                 first = config.first_pe(branch)
                 own = readers[first : first + config.branch_pes(branch)]
-                work.append(_branch_work(fields, values, own, tables[branch]))
-        layers.append(LayerWork(opcode, fields, branches, patterns, work))
+                work.append(_branch_work(step.fields, values, own, memories.tables[branch]))
+        layers.append(LayerWork(step.opcode, step.fields, step.branches, step.patterns, work))
     return layers
-
-
-def tile_walk(fields: dict[str, int], out_tiles_x: int) -> tuple[IntArray, IntArray]:
-    """Rows and columns of a branch's tiles in its order: int64[tiles] each."""
-    y, x, rows, columns = fields["tile_y0"], fields["tile_x0"], [], []
-    for index in range(fields["tiles"]):
-        rows.append(y)
-        columns.append(x)
-        jump = (index + 1) % fields["run"] == 0
-        y, x = (y + fields["jump_y"], x + fields["jump_x"]) if jump else (y, x + 1)
-        if x >= out_tiles_x:
-            y, x = y + 1, x - out_tiles_x
-    return np.array(rows, np.int64), np.array(columns, np.int64)
-
-
-def _sections(program: bytes, config: HardwareConfig) -> tuple[bytes, list[Bytes], list[Bytes]]:
-    """Content of program memory, streams uint8[words, 9] by PE and tables uint8[words, 9] by branch."""
-    content = b""
-    empty = np.zeros((0, _TABLE_BYTES), np.uint8)
-    streams, tables = [empty] * config.pes, [empty] * config.branches
-    position = 0
-    while True:
-        head = unpack(SECTION_FIELDS, int.from_bytes(program[position : position + _BEAT], "little"))
-        position += _BEAT
-        kind = SectionKind(head["kind"])
-        if kind == SectionKind.END:
-            return content, streams, tables
-        if head["address"]:
-            raise InternalError("program sections begin at word 0")
-        size = head["words"] * (_BEAT if kind == SectionKind.PROGRAM else _TABLE_BYTES)
-        if kind == SectionKind.PROGRAM:
-            content = program[position : position + size]
-        else:
-            target = streams if kind == SectionKind.STREAM else tables
-            data = np.frombuffer(program, np.uint8, size, position)
-            target[head["index"]] = data.reshape(-1, _TABLE_BYTES)
-        position += -(-size // _BEAT) * _BEAT
-
-
-def _descriptors(
-    content: bytes, config: HardwareConfig
-) -> Iterator[tuple[dict[str, int], list[dict[str, int]], list[dict[str, int]]]]:
-    fields, size = layer_fields(config), descriptor_words(config) * _BEAT
-    position, step = 0, PATTERN_BITS // 8
-    while True:
-        values = unpack(fields, int.from_bytes(content[position : position + size], "little"))
-        position += size
-        count = values["pattern_count"]
-        patterns = [
-            unpack(PATTERN_FIELDS, int.from_bytes(content[at : at + step], "little"))
-            for at in range(position, position + count * step, step)
-        ]
-        position += -(-count // PATTERNS_PER_WORD) * _BEAT
-        common = {field.name: values[field.name] for field in COMMON_FIELDS}
-        branches = [
-            {field.name: values[f"b{index}_{field.name}"] for field in BRANCH_FIELDS}
-            for index in range(config.branches)
-        ]
-        yield common, branches, patterns
-        if values["opcode"] == Opcode.END:
-            return
 
 
 class _Stream:
