@@ -19,7 +19,7 @@ from espalier.backend.digits import build_parts, group_sums, prove_bounds
 from espalier.backend.geometry import kernel_geometry
 from espalier.backend.plan import Deal
 from espalier.backend.runs import run_lengths
-from espalier.backend.share import share_parts, tournament
+from espalier.backend.share import Sharing, share_parts, tournament
 from espalier.backend.spread import groupings, spread_tiles
 from espalier.backend.synthetic import RandomNetwork
 from espalier.errors import CapacityError, InternalError
@@ -246,13 +246,14 @@ def test_deals_and_runs_obey_the_hardware(filters, pes, passes, balance, density
     elif cuts < 0:
         deal = deal_by_load(parts, np.maximum(counts, 1).sum(axis=1), shape)
     else:
-        shared = share_parts(parts, counts, 8, shape, cuts)
+        shared = Sharing(parts).variants(counts, 8, [(shape, cuts)])[0]
         if shared is None:
             return
-        prove_bounds(shared[0], net.nodes[0])
-        assert operators_of(shared[0]) == operators_of(parts)
-        parts, deal = shared
+        before, parts, deal = parts, shared.build(), shared.deal
+        prove_bounds(parts, net.nodes[0])
+        assert operators_of(parts) == operators_of(before)
         counts = parts.block_counts(8)
+        assert (shared.counts == counts).all()
     if deal is None:
         full = parts.count > sum(pes) * passes * 8 - 20 * shape.bins
         assert not balance or full or filters < shape.bins

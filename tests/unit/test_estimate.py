@@ -6,7 +6,14 @@ import pytest
 from espalier.arch.config import load_config
 from espalier.backend.compiler import compile_graph
 from espalier.backend.synthetic import RandomNetwork
-from espalier.estimate.cycles import ConvLoad, conv_cycles, load_cycles, pool_cycles, store_cycles
+from espalier.estimate.cycles import (
+    ConvLoad,
+    conv_cycles,
+    least_cycles,
+    load_cycles,
+    pool_cycles,
+    store_cycles,
+)
 from espalier.estimate.overheads import Overheads
 
 CONFIG = load_config("tiny")
@@ -94,3 +101,21 @@ def test_layers_add_up_to_less_than_the_network():
     metadata = compile_graph(net.graph(), CONFIG).metadata
     layers = sum(layer.predicted_cycles for layer in metadata.layers)
     assert layers < metadata.predicted_cycles < layers + 1000
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_load_takes_less_than_the_least_cycles(seed):
+    rng = np.random.default_rng(seed)
+    shape = rng.integers(1, 4), rng.integers(1, 20), rng.integers(1, 5)
+    loads = [
+        load_of(rng.poisson(mean, shape), int(rng.integers(1, 90)), int(rng.integers(1, 80)), 2, filters)
+        for mean, filters in ((0.5, 2), (4, 7), (30, 3))
+    ]
+    least = np.array([least_cycles(load, CONFIG) for load in loads])
+    assert (cycles_of(*loads) >= 0.99 * least).all()
+    assert (cycles_of(*loads) <= 3 * least + 100).any()
+
+
+def test_a_long_even_load_takes_the_least_cycles():
+    for load in (load_of([[[20, 20]] * 9], tiles=200), load_of([[[1, 1]] * 9], tiles=200, windows=100)):
+        assert cycles_of(load) == pytest.approx(least_cycles(load, CONFIG), rel=0.02)

@@ -67,7 +67,7 @@ def test_every_window_and_word_is_served(image):
     for branch in machine.branches:
         assert len(branch.state.arrivals) == len(branch.walker.leaves) == branch.walker.asked
         assert len(branch.state.commits) == len(branch.state.released)
-        ready = [word.ready for word in branch.words]
+        ready = [cycle for cycle, _ in branch.words]
         assert ready == sorted(ready)
     tensors = image.metadata.tensors
     written = sum(len(writer.words) for writer in [*machine.branches, machine.pool])

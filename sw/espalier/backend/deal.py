@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,53 +53,95 @@ def deal_in_order(parts: Parts, shape: Shape) -> Deal | None:
     for index, members in enumerate(np.split(np.arange(filters), bounds)):
         for pe, own in enumerate(np.array_split(members, shape.pes_of(index))):
             place[own] = index * shape.width + pe
-    return as_deal(parts, place[parts.filter_of], shape)
+    return as_deal(place[parts.filter_of], shape)
 
 
 def deal_by_load(parts: Parts, cost: IntArray | CountArray, shape: Shape) -> Deal | None:
-    """Deal filters by the operators of their parts; None if they do not fit.
+    """Deal filters by the operators of their parts; None if they do not fit. See `deals_by_load`."""
+    return deals_by_load(parts, [(cost, shape)])[0]
 
-    cost: integers [P], or [P, stretches of words].
+
+def deals_by_load(parts: Parts, asked: Sequence[tuple[IntArray | CountArray, Shape]]) -> list[Deal | None]:
+    """Deal filters by the operators of their parts, for all costs and shapes at once, which is faster.
+
+    cost: integers [P], or [P, stretches of words], the same for all. None: the filters do not fit.
 
     The filter with the most operators goes first, each time to the bin and then, part by part, to the PE
     with the least load. Parts of a filter stay in one bin, because the output stage adds them in a row.
     Loads are compared from the first stretch of words on, so that PEs stay together all along.
     """
-    cost = cost.reshape(parts.count, -1)
+    bins: list[_Bin] = []
+    for number, (cost, shape) in enumerate(asked):
+        bins += _fill_bins(parts, cost.reshape(parts.count, -1), shape, number)
+    places = [np.zeros(parts.count, np.int64) for _ in asked]
+    for own, pe in zip(bins, _deal_bins(bins), strict=True):
+        if len(own.members) <= _MOST_SWAPPED:
+            _swap(own.until, pe, own.shape.pes_of(own.index))
+        places[own.number][own.members] = own.index * own.shape.width + pe
+    dealt = {own.number for own in bins}
+    return [
+        as_deal(places[number], shape) if number in dealt else None for number, (_, shape) in enumerate(asked)
+    ]
+
+
+@dataclass(frozen=True)
+class _Bin:
+    """Parts of one bin of deal `number`, those of the largest filters first.
+
+    until: float64[n, stretches], operators of every part up to the end of every stretch.
+    """
+
+    number: int
+    shape: Shape
+    index: int
+    members: IntArray
+    until: FloatArray
+
+
+def _fill_bins(parts: Parts, cost: IntArray | CountArray, shape: Shape, number: int) -> list[_Bin]:
+    """Bins of a deal that have parts; none if the filters do not fit."""
     total = np.maximum(cost.sum(axis=1, dtype=np.int64), 1)  # an empty part takes an accumulator too
     order = filter_order(parts, total)
     bins = deal_to_bins(parts, total, order, shape)
     if bins is None:
-        return None
-    place = np.zeros(parts.count, np.int64)
+        return []
     until = np.cumsum(cost, axis=1, dtype=np.float64)
     until[:, -1] *= _WEIGHT_OF_ALL
     in_order = parts_in_order(parts, order)
-    for index in range(shape.bins):
-        members = in_order[bins[in_order] == index]
-        pes = shape.pes_of(index)
-        own = _deal_bin(until[members], pes, shape.accumulators)
-        if 0 < len(members) <= _MOST_SWAPPED:
-            _swap(until[members], own, pes)
-        place[members] = index * shape.width + own
-    return as_deal(parts, place, shape)
+    members = [in_order[bins[in_order] == index] for index in range(shape.bins)]
+    return [_Bin(number, shape, index, own, until[own]) for index, own in enumerate(members) if len(own)]
 
 
-def _deal_bin(until: FloatArray, pes: int, accumulators: int) -> IntArray:
-    """PE of every part of a bin, each time the one with the least load: int64[n].
-
-    until: float64[n, stretches], operators of every part up to the end of every stretch.
-    """
-    loads, room, full = np.zeros((pes, until.shape[1])), [accumulators] * pes, np.zeros(pes)
-    place = np.zeros(len(until), np.int64)
-    for part, own in enumerate(until):
-        pe = int((loads @ own + full).argmin())
-        loads[pe] += own
-        room[pe] -= 1
-        if not room[pe]:
-            full[pe] = np.inf
-        place[part] = pe
-    return place
+def _deal_bins(bins: list[_Bin]) -> list[IntArray]:
+    """PE of every part of all bins, each time the one with the least load: int64[n] each."""
+    if not bins:
+        return []
+    order = sorted(range(len(bins)), key=lambda index: -len(bins[index].members))
+    sizes = np.array([len(bins[index].members) for index in order])
+    until = np.zeros((sizes[0], len(bins), bins[0].until.shape[1]))
+    width = max(own.shape.width for own in bins)
+    loads, full = np.zeros((len(bins), width, until.shape[2])), np.zeros((len(bins), width))
+    room = np.zeros((len(bins), width), np.int64)
+    for at, index in enumerate(order):
+        own = bins[index]
+        until[: sizes[at], at] = own.until
+        full[at, own.shape.pes_of(own.index) :] = np.inf
+        room[at] = own.shape.accumulators
+    place = np.zeros((sizes[0], len(bins)), np.int64)
+    every = np.arange(len(bins))
+    for part, active in enumerate(np.count_nonzero(sizes > np.arange(sizes[0])[:, None], axis=1).tolist()):
+        more, rows = until[part, :active], every[:active]
+        pe = ((loads[:active] @ more[:, :, None])[:, :, 0] + full[:active]).argmin(axis=1)
+        loads[rows, pe] += more
+        left = room[rows, pe] - 1
+        room[rows, pe] = left
+        if not left.all():
+            full[room == 0] = np.inf
+        place[part, :active] = pe
+    result = [place[:0, 0]] * len(bins)
+    for at, index in enumerate(order):
+        result[index] = place[: sizes[at], at].copy()
+    return result
 
 
 def _swap(until: FloatArray, place: IntArray, pes: int) -> None:
@@ -111,12 +154,12 @@ def _swap(until: FloatArray, place: IntArray, pes: int) -> None:
     np.add.at(loads, place, until)
     square = until @ until.T
     own = square.diagonal()
-    moved = own[:, None] + own - 2 * square
+    moved = (own[:, None] + own) / 2 - square
     for _ in range(_SWAPS):
-        product = until @ loads.T
-        here = product[np.arange(len(place)), place]
-        there = product[:, place]  # [i, j]: part i with the load of j's PE
-        gain = here[:, None] + here - there - there.T - moved
+        half = loads[place] @ until.T  # [j, i]: part i with the load of j's PE, there and here
+        np.subtract(half.diagonal().copy(), half, out=half)
+        half -= moved
+        gain = half + half.T
         first, second = divmod(int(gain.argmax()), len(place))
         if gain[first, second] <= 0.5:
             break
@@ -133,7 +176,10 @@ def filter_order(parts: Parts, cost: IntArray) -> IntArray:
 
 def parts_in_order(parts: Parts, order: IntArray) -> IntArray:
     """All parts, filter by filter in the given order: int64[P]."""
-    return np.concatenate([np.arange(parts.first_part[f], parts.first_part[f + 1]) for f in order])
+    count = np.diff(parts.first_part)[order]
+    rank = np.arange(parts.count) - np.repeat(np.cumsum(count) - count, count)
+    result: IntArray = np.repeat(parts.first_part[order], count) + rank
+    return result
 
 
 def fits(parts: Parts, shape: Shape) -> bool:
@@ -172,18 +218,7 @@ def deal_to_bins(parts: Parts, cost: IntArray, order: IntArray, shape: Shape) ->
     return result
 
 
-def take_least_loaded(loads: list[tuple[int, int, int]], cost: int, accumulators: int) -> int:
-    """Add a part to the PE with the least load that has an accumulator left; heap of (load, parts, PE)."""
-    full = []
-    while loads[0][1] >= accumulators:
-        full.append(heapq.heappop(loads))
-    load, count, pe = heapq.heappop(loads)
-    for entry in [*full, (load + cost, count + 1, pe)]:
-        heapq.heappush(loads, entry)
-    return pe
-
-
-def as_deal(parts: Parts, place: IntArray, shape: Shape) -> Deal | None:
+def as_deal(place: IntArray, shape: Shape) -> Deal | None:
     """Deal in which part p lies at `place[p] = bin * width + PE`.
 
     None if a PE lacks accumulators, or if a bin has no filter: every pass of a branch ends with one.
@@ -198,7 +233,7 @@ def as_deal(parts: Parts, place: IntArray, shape: Shape) -> Deal | None:
     filters[np.arange(width) >= np.array(shape.pes)[:, None]] = 0
     unused = np.repeat(filters, shape.passes, axis=0).reshape(-1) - count
     sequence = np.argsort(place, kind="stable")
-    rank = np.arange(parts.count) - (np.cumsum(count) - count)[place[sequence]]
+    rank = np.arange(len(place)) - (np.cumsum(count) - count)[place[sequence]]
     flat = np.full((shape.bins * width, int(filters.max())), -1, np.int64)
     flat[place[sequence], unused[place[sequence]] + rank] = sequence
     part_at = flat.reshape(branches, shape.passes, width, -1).swapaxes(1, 2)

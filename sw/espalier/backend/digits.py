@@ -68,8 +68,10 @@ def build_parts(node: Conv, geometry: Geometry) -> Parts:
     k, word, tap = k[source], word[source], tap[source]
 
     # A group is one filter's digits of one weight: its operators may share a partial sum.
-    order = np.lexsort((tap, word, k * 2 + high))
-    group, word, tap, digit = (k * 2 + high)[order], word[order], tap[order], digit[order]
+    words = channels * len(geometry.patterns)
+    group = k * 2 + high
+    order = np.argsort((group * words + word) * (int(geometry.tap_of.max()) + 1) + tap, kind="stable")
+    group, word, tap, digit = group[order], word[order], tap[order], digit[order]
     sums = group_sums(group, digit, 2 * filters)
     parts_of_group = -(-sums.max(axis=1) // MAX_WEIGHT_SUM)
     empty = parts_of_group.reshape(filters, 2).sum(axis=1) == 0
@@ -81,7 +83,7 @@ def build_parts(node: Conv, geometry: Geometry) -> Parts:
     order = np.argsort(part, kind="stable")
     group_of_part = np.repeat(np.arange(2 * filters), parts_of_group)
     parts = Parts(
-        words=channels * len(geometry.patterns),
+        words=words,
         word=word[order],
         tap=tap[order],
         digit=digit[order],
@@ -96,9 +98,8 @@ def build_parts(node: Conv, geometry: Geometry) -> Parts:
 
 def group_sums(group: IntArray, digit: IntArray, groups: int) -> IntArray:
     """Sum the positive and the negative digits of every group: int64[groups, 2], both not negative."""
-    positive = np.bincount(group, np.maximum(digit, 0), groups)
-    negative = np.bincount(group, np.maximum(-digit, 0), groups)
-    return np.stack([positive, negative], axis=1).astype(np.int64)
+    sums = np.bincount(2 * group + (digit < 0), np.abs(digit), 2 * groups)
+    return sums.reshape(groups, 2).astype(np.int64)
 
 
 def prove_bounds(parts: Parts, node: Conv) -> None:

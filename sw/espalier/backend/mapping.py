@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.feature_layout import tile_counts
 from espalier.arch.program import COMMON_FIELDS
-from espalier.backend.deal import Shape, deal_by_load, deal_in_order, fits
+from espalier.backend.deal import Shape, deal_in_order, deals_by_load, fits
 from espalier.backend.digits import Parts
 from espalier.backend.plan import CountArray, Deal, Group, Layer, Mapping, Plan
 from espalier.backend.runs import run_lengths
-from espalier.backend.share import share_variants
+from espalier.backend.share import Sharing
 from espalier.backend.spread import Grouping, groupings, spread_tiles
 from espalier.backend.streams import block_sizes
 from espalier.errors import CapacityError
-from espalier.estimate.cycles import ConvLoad, conv_cycles
+from espalier.estimate.cycles import ConvLoad, conv_cycles, least_cycles
 from espalier.ir.graph import Tensor
 
 BLOCK_WORDS = (16, 8)
@@ -26,6 +26,8 @@ _CUTS = (0, 1, 2, 3, 4)  # parts per PE that are cut to be shared; 0: only filte
 _STRETCHES = 12  # of the words of a pass, in each of which PEs get the same load if possible
 # Other deals that are tried: how many, for how many parts in all, and how much loads are changed for them.
 _VARIATIONS, _VARIED_PARTS, _VARIATION = 16, 1024, 0.08
+# They are tried for mappings that could gain more than this and are not that much slower than the best.
+_NEAR, _FAR = 1.02, 1.5
 _MAX_PASSES = next(field.high for field in COMMON_FIELDS if field.name == "passes")
 _MAX_BLOCKS = next(field.high for field in COMMON_FIELDS if field.name == "blocks")
 
@@ -56,10 +58,10 @@ def conv_candidates(layer: Layer, output: Tensor, config: HardwareConfig, balanc
 def conv_load(layer: Layer, mapping: Mapping, group: Group) -> ConvLoad:
     """Describe the work of one tile group to the cycle model."""
     plan = group.plan
-    operators = plan.lengths.sum(axis=4, dtype=np.int64)
-    channels = plan.parts.words // len(layer.geometry.patterns)
+    assert layer.parts is not None, "convolutions have parts"
+    channels = layer.parts.words // len(layer.geometry.patterns)
     return ConvLoad(
-        operators=operators.transpose(2, 3, 0, 1),
+        operators=plan.operators.transpose(2, 3, 0, 1),
         words=mapping.words,
         filters=plan.deal.filters,
         windows=channels * layer.geometry.fetches * plan.passes,
@@ -95,7 +97,11 @@ class _Search:
             if config.ring_words // words >= 2 and -(-parts.words // words) <= _MAX_BLOCKS
         ]
         self.stretches = parts.block_counts(max(1, -(-parts.words // _STRETCHES)))
+        self.sharing = Sharing(parts)
         self.counts = {words: parts.block_counts(words) for words in self.block_words}
+
+    def _parts(self) -> Parts:
+        return self.parts
 
     def balanced(self) -> list[Mapping]:
         """Deal filters by load; then share filters in the best of every grouping."""
@@ -103,84 +109,96 @@ class _Search:
         best: dict[tuple[Grouping, int], Mapping] = {}
         for mapping in sorted(plain, key=lambda m: m.cycles):
             best.setdefault((_grouping(mapping), mapping.block_words), mapping)
+        bases = [base for base in best.values() if not self._beaten(base, plain)]
         shared: list[Mapping] = []
         for block_words in self.block_words:
-            bases = [base for (_, words), base in best.items() if words == block_words]
-            bases = [base for base in bases if not self._hopeless(base, plain)]
-            shared += self._shared(bases, block_words)
-        varied = self._varied([base for base in best.values() if not self._hopeless(base, plain)])
-        return plain + self.predict([*shared, *varied])
+            shared += self._shared([base for base in bases if base.block_words == block_words], block_words)
+        slowest = _FAR * min((mapping.cycles for mapping in plain), default=0)
+        varied = [base for base in bases if base.cycles <= slowest and not self._beaten(base, plain, _NEAR)]
+        return plain + self.predict([*shared, *self._varied(varied)])
 
     def _varied(self, bases: list[Mapping]) -> Iterator[Mapping]:
         """Other deals of the filters: with few filters per PE chance makes much of a difference."""
         random = np.random.default_rng(0)
+        shapes = list(
+            {
+                Shape(plan.pes, base.passes, self.config.accumulators): 0
+                for base in bases
+                for plan in base.plans
+            }
+        )
+        asked = []
         for _ in range(min(_VARIATIONS, _VARIED_PARTS // self.parts.count)):
             spread = random.lognormal(0, _VARIATION, (self.parts.count, 1))
             cost = np.round(self.stretches * (16 * spread)).astype(np.int64)
-            deals: dict[Shape, Deal | None] = {}
+            asked += [(cost, shape) for shape in shapes]
+        deals = iter(deals_by_load(self.parts, asked))
+        for found in zip(*[deals] * len(shapes), strict=True):
+            of_shape = dict(zip(shapes, found, strict=True))
             for base in bases:
-                plans = {}
-                for plan in base.plans:
-                    shape = Shape(plan.pes, base.passes, self.config.accumulators)
-                    if shape not in deals:
-                        deals[shape] = deal_by_load(self.parts, cost, shape)
-                    deal = deals[shape]
-                    if deal is not None:
-                        plans[plan.pes] = _plan(plan.pes, self.parts, deal, self.counts[base.block_words])
-                if len(plans) == len(base.plans):
-                    yield from self._mapping(_grouping(base), plans, base.block_words)
+                own = {
+                    p.pes: of_shape[Shape(p.pes, base.passes, self.config.accumulators)] for p in base.plans
+                }
+                yield from self._dealt(_grouping(base), own, base.block_words)
 
-    def _hopeless(self, base: Mapping, others: list[Mapping]) -> bool:
-        """Whether a mapping stays worse than another one even if sharing gave all PEs the same load."""
-        bound = 0.0
-        for group in base.groups:
-            operators = group.plan.lengths.sum(dtype=np.int64) / sum(group.plan.pes)
-            bound = max(bound, group.tiles * float(operators))
+    def _dealt(
+        self, grouping: Grouping, deals: dict[Pes, Deal | None], block_words: int
+    ) -> Iterator[Mapping]:
+        """Make a mapping of the deals for all kinds of groups; nothing if one of them has none."""
+        counts = self.counts[block_words]
+        plans = {
+            pes: _plan(pes, self._parts, deal, counts) for pes, deal in deals.items() if deal is not None
+        }
+        if len(plans) == len(deals):
+            yield from self._mapping(grouping, plans, block_words)
+
+    def _beaten(self, base: Mapping, others: list[Mapping], near: float = 1.0) -> bool:
+        """Whether another mapping is as good, or nearly, as this one could be with equal loads of its PEs."""
+        loads = [conv_load(self.layer, base, group) for group in busiest_groups(base)]
+        least = near * max(least_cycles(load, self.config) for load in loads)
+        stream, table = base.mean_stream_words, base.most_table_entries
         return any(
-            other.cycles <= bound
-            and other.mean_stream_words <= base.mean_stream_words
-            and other.most_table_entries <= base.most_table_entries
+            other.cycles <= least and other.mean_stream_words <= stream and other.most_table_entries <= table
             for other in others
         )
 
     def _plain(self) -> Iterator[Mapping]:
         if not self.block_words:
             return
+        asked: list[tuple[Grouping, list[Shape]]] = []
         for grouping in self.groupings:
             kinds = {self._pes(branches) for branches in grouping}
-            for passes in self._pass_counts(kinds):
-                deals = {}
-                for pes in kinds:
-                    deal = deal_by_load(
-                        self.parts, self.stretches, Shape(pes, passes, self.config.accumulators)
-                    )
-                    if deal is not None:
-                        deals[pes] = deal
-                if len(deals) < len(kinds):
-                    continue
-                for block_words in self.block_words:
-                    counts = self.counts[block_words]
-                    plans = {pes: _plan(pes, self.parts, deal, counts) for pes, deal in deals.items()}
-                    yield from self._mapping(grouping, plans, block_words)
+            asked += [
+                (grouping, [Shape(pes, passes, self.config.accumulators) for pes in kinds])
+                for passes in self._pass_counts(kinds)
+            ]
+        shapes = list({shape: 0 for _, kinds in asked for shape in kinds})
+        found = deals_by_load(self.parts, [(self.stretches, shape) for shape in shapes])
+        deals = dict(zip(shapes, found, strict=True))
+        for grouping, own in asked:
+            for block_words in self.block_words:
+                yield from self._dealt(grouping, {shape.pes: deals[shape] for shape in own}, block_words)
 
     def _shared(self, bases: list[Mapping], block_words: int) -> Iterator[Mapping]:
         """Variants of mappings in which PEs share filters."""
-        shapes = {
-            (plan.pes, base.passes): Shape(plan.pes, base.passes, self.config.accumulators)
-            for base in bases
-            for plan in base.plans
-        }
-        asked = [(shape, _CUTS) for shape in shapes.values()]
-        shared = share_variants(self.parts, self.counts[block_words], block_words, asked)
+        shapes = {(plan.pes, base.passes): plan for base in bases for plan in base.plans}
+        keys = [(*key, cuts) for key in shapes for cuts in _CUTS]
+        asked = [(Shape(pes, passes, self.config.accumulators), cuts) for pes, passes, cuts in keys]
+        found = self.sharing.variants(self.counts[block_words], block_words, asked)
         made: dict[tuple[Pes, int, int], Plan] = {}
-        keys = ((*key, cuts) for key in shapes for cuts in _CUTS)
-        for key, found in zip(keys, shared, strict=True):
-            if found is not None:
-                made[key] = _plan(key[0], *found, found[0].block_counts(block_words))
+        plan_of: dict[int, Plan] = {}
+        for key, shared in zip(keys, found, strict=True):
+            if shared is not None:
+                if id(shared) not in plan_of:
+                    plan_of[id(shared)] = _plan(key[0], shared.build, shared.deal, shared.counts)
+                made[key] = plan_of[id(shared)]
         for base in bases:
+            seen = [{id(plan) for plan in base.plans}]
             for cuts in _CUTS:
                 plans = {plan.pes: made.get((plan.pes, base.passes, cuts), plan) for plan in base.plans}
-                if any(plans[plan.pes] is not plan for plan in base.plans):
+                same = {id(plan) for plan in plans.values()}
+                if same not in seen:
+                    seen.append(same)
                     yield from self._mapping(_grouping(base), plans, block_words)
 
     def in_order(self) -> list[Mapping]:
@@ -198,7 +216,7 @@ class _Search:
                 shapes = {pes: Shape(pes, passes, self.config.accumulators) for pes in kinds}
                 deals = {pes: deal_in_order(self.parts, shape) for pes, shape in shapes.items()}
                 plans = {
-                    pes: _plan(pes, self.parts, deal, counts)
+                    pes: _plan(pes, self._parts, deal, counts)
                     for pes, deal in deals.items()
                     if deal is not None
                 }
@@ -227,7 +245,7 @@ class _Search:
     def _mapping(self, grouping: Grouping, plans: dict[Pes, Plan], block_words: int) -> Iterator[Mapping]:
         """Spread the tiles; nothing if a group gets none."""
         of_group = [plans[self._pes(branches)] for branches in grouping]
-        costs = [_tile_cost(plan) for plan in of_group]
+        costs = [_tile_cost(plan, self.parts.words) for plan in of_group]
         groups = spread_tiles(grouping, of_group, costs, self.tiles)
         if groups is not None:
             yield Mapping(groups, block_words, block_sizes(self.parts.words, block_words))
@@ -250,14 +268,14 @@ class _Search:
         return result
 
 
-def _tile_cost(plan: Plan) -> int:
+def _tile_cost(plan: Plan, words: int) -> int:
     """Cycles of a group for a tile, roughly: operators of the busiest PE, or window words."""
-    busiest = int(plan.lengths.sum(axis=(2, 3, 4), dtype=np.int64).max())
-    return max(busiest, plan.parts.words * plan.passes)
+    busiest = int(plan.operators.sum(axis=(2, 3)).max())
+    return max(busiest, words * plan.passes)
 
 
-def _plan(pes: Pes, parts: Parts, deal: Deal, counts: CountArray) -> Plan:
-    return Plan(pes, parts, deal, run_lengths(np.concatenate((counts, np.zeros_like(counts[:1]))), deal))
+def _plan(pes: Pes, make_parts: Callable[[], Parts], deal: Deal, counts: CountArray) -> Plan:
+    return Plan(pes, make_parts, deal, run_lengths(np.concatenate((counts, np.zeros_like(counts[:1]))), deal))
 
 
 def _worth_considering(found: list[Mapping]) -> list[Mapping]:

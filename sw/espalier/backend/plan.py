@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -33,14 +35,20 @@ class Deal:
 class Plan:
     """How the branches of a tile group share the filters of a convolution.
 
-    pes: PEs of every branch. lengths: int32[branches, PEs, passes, blocks, slots], operators of every run
-    with its nulls; arrays are as wide as the largest branch.
+    pes: PEs of every branch. make_parts: makes the parts, which only the plans that are chosen need. lengths:
+    int32[branches, PEs, passes, blocks, slots], operators of every run with its nulls. Arrays are as wide as
+    the largest branch.
     """
 
     pes: tuple[int, ...]
-    parts: Parts
+    make_parts: Callable[[], Parts]
     deal: Deal
     lengths: CountArray
+
+    @cached_property
+    def parts(self) -> Parts:
+        """The operators of all PEs, by part."""
+        return self.make_parts()
 
     @property
     def passes(self) -> int:
@@ -52,10 +60,16 @@ class Plan:
         """Which PEs there are: bool[branches, PEs]."""
         return np.arange(max(self.pes)) < np.array(self.pes)[:, None]
 
-    @property
+    @cached_property
+    def operators(self) -> IntArray:
+        """Operators in every block, with their nulls: int64[branches, PEs, passes, blocks]."""
+        result: IntArray = self.lengths.sum(axis=4, dtype=np.int64)
+        return result
+
+    @cached_property
     def stream_words(self) -> IntArray:
         """Stream words of every PE, header included: int64[branches, PEs]."""
-        operators: IntArray = self.lengths.sum(axis=(2, 3, 4), dtype=np.int64)
+        operators: IntArray = self.operators.sum(axis=(2, 3))
         return 1 - (-operators // OPERATORS_PER_WORD)
 
     @property
@@ -109,7 +123,7 @@ class Mapping:
         """The different plans of all groups."""
         return list({id(group.plan): group.plan for group in self.groups}.values())
 
-    @property
+    @cached_property
     def mean_stream_words(self) -> float:
         """Stream words of the mean PE, in branches of the size for which that is most."""
         kinds: dict[int, list[IntArray]] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from espalier.arch.operators import ACCUMULATOR_DISTANCE, OPERATORS_PER_WORD
 from espalier.backend.plan import CountArray, Deal, IntArray
@@ -42,18 +41,17 @@ def _fill_empty_runs(lengths: CountArray, filters: IntArray) -> None:
     of the first filter, and behind one that is left out. Of two filters the second is left out in the last
     block only: else the first would follow itself without a distance.
     """
-    blocks = lengths.shape[4]
-    before: npt.NDArray[np.bool_] | np.bool_ = np.bool_(True)  # whether the run before is left out
-    for slot in range(lengths.shape[3]):
-        walked = (filters > slot)[:, :, None, None]
-        empty = lengths[:, :, :, slot] == 0
-        needed = np.broadcast_to(walked & before, empty.shape).copy()
-        needed[..., :1] = walked
-        if slot == 1:
-            needed[..., : blocks - 1] |= (filters == 2)[:, :, None, None]
-        null = empty & needed
-        lengths[:, :, :, slot] += null
-        before = empty & ~null
+    slots = lengths.shape[3]
+    empty = lengths == 0
+    null = empty.copy()
+    for slot in range(1, slots):
+        left_out = empty[:, :, :, slot - 1] ^ null[:, :, :, slot - 1]
+        null[:, :, :, slot, 1:] &= left_out[..., 1:]
+    if slots > 1:
+        two = filters == 2
+        null[two, :, 1, :-1] = empty[two, :, 1, :-1]
+    null &= (np.arange(slots) < filters[:, :, None])[:, :, None, :, None]
+    lengths += null
 
 
 def _keep_distance(runs: CountArray, filters: int, per_set: int) -> CountArray:

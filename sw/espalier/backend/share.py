@@ -9,7 +9,8 @@ and a table entry.
 
 from __future__ import annotations
 
-import dataclasses
+import heapq
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,15 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from espalier.arch.operators import MAX_WEIGHT_SUM
-from espalier.backend.deal import (
-    Shape,
-    as_deal,
-    deal_to_bins,
-    filter_order,
-    parts_in_order,
-    take_least_loaded,
-)
+from espalier.backend.deal import Shape, deal_to_bins, filter_order, parts_in_order
 from espalier.backend.digits import Parts, group_sums
+from espalier.backend.exchange import Exchange, Links, SharedParts
 from espalier.backend.plan import CountArray, Deal, IntArray
 
 _PAIR_LIMIT = 0.8  # of the bound of two parts, up to which they are shared
@@ -35,19 +30,12 @@ _MOST_GROUPS = 12  # of links of a PE
 
 
 @dataclass(frozen=True)
-class _Links:
-    """Shared parts, one element per link.
+class _Job:
+    """What is shared. place: int64[P], bin * width + PE of every part, the left PE if the part is cut."""
 
-    part, other: the parts whose operators are shared, other = -1 if the part is cut in two. bin: where;
-    left, right: PEs. Links of one group touch no PE twice, so that they can be balanced at once.
-    """
-
-    part: IntArray
-    other: IntArray
-    bin: IntArray
-    group: IntArray
-    left: IntArray
-    right: IntArray
+    links: Links
+    place: IntArray
+    shape: Shape
 
 
 def share_parts(
@@ -58,30 +46,56 @@ def share_parts(
     counts: int32[P, blocks], operators of every part in every block. cuts: parts per PE that are cut in order
     to be shared; with 0 only filters that need two parts anyway are shared.
     """
-    return share_variants(parts, counts, block_words, [(shape, (cuts,))])[0]
+    found = Sharing(parts).variants(counts, block_words, [(shape, cuts)])[0]
+    return (found.build(), found.deal) if found is not None else None
 
 
-def share_variants(
-    parts: Parts, counts: CountArray, block_words: int, variants: Sequence[tuple[Shape, tuple[int, ...]]]
-) -> list[tuple[Parts, Deal] | None]:
-    """Share filters in several ways at once, which is much faster: for all shapes and all their cuts."""
-    cost = np.maximum(counts.sum(axis=1, dtype=np.int64), 1)
-    order, movable = filter_order(parts, cost), _movable(parts)
-    found: list[tuple[_Links, IntArray, Shape] | None] = []
-    for shape, choices in variants:
-        bins = deal_to_bins(parts, cost, order, shape)
-        for cuts in choices:
-            links = _choose(movable, cost, bins, shape, cuts) if bins is not None else None
-            place = None
-            if bins is not None and links is not None and len(links.part):
-                place = _deal_rest(parts, cost, order, bins, links, shape)
-            found.append((links, place, shape) if links is not None and place is not None else None)
-    jobs = [job for job in found if job is not None]
-    taken = iter(_balance(counts, jobs))
-    return [
-        _exchange(parts, job[1], job[0], next(taken), block_words, job[2]) if job is not None else None
-        for job in found
-    ]
+class Sharing:
+    """Ways to share the filters of one layer; what is shared does not depend on the size of blocks."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self._cost = np.maximum(np.bincount(parts.part, minlength=parts.count), 1)
+        self._order = filter_order(parts, self._cost)
+        self._in_order = parts_in_order(parts, self._order)
+        self._movable = _movable(parts)
+        self._bins: dict[Shape, IntArray | None] = {}
+        self._jobs: dict[tuple[Shape, int], _Job | None] = {}
+
+    def variants(
+        self, counts: CountArray, block_words: int, asked: Sequence[tuple[Shape, int]]
+    ) -> list[SharedParts | None]:
+        """Share filters in several ways at once, which is much faster: shapes and parts per PE that are cut.
+
+        What comes out the same, because there is nothing more to cut, is the same object.
+        """
+        jobs = [self._job(shape, cuts) for shape, cuts in asked]
+        different = list({id(job): job for job in jobs if job is not None}.values())
+        exchange = Exchange(self.parts, counts, block_words)
+        made = {
+            id(job): exchange.shared(job.links, job.place, taken, job.shape)
+            for job, taken in zip(different, _balance(counts, different), strict=True)
+        }
+        return [made.get(id(job)) for job in jobs]
+
+    def _job(self, shape: Shape, cuts: int) -> _Job | None:
+        """Choose what is shared and deal the rest; None if that does not fit or there is nothing to share."""
+        if (shape, cuts) not in self._jobs:
+            self._jobs[shape, cuts] = self._new_job(shape, cuts)
+        return self._jobs[shape, cuts]
+
+    def _new_job(self, shape: Shape, cuts: int) -> _Job | None:
+        if shape not in self._bins:
+            self._bins[shape] = deal_to_bins(self.parts, self._cost, self._order, shape)
+        bins = self._bins[shape]
+        links = _choose(self._movable, self._cost, bins, shape, cuts) if bins is not None else None
+        if bins is None or links is None or not len(links.part):
+            return None
+        fewer = self._jobs.get((shape, cuts - 1)) if cuts > 1 else None
+        if fewer is not None and len(fewer.links.part) == len(links.part):
+            return fewer
+        place = _deal_rest(self._cost, self._in_order, bins, links, shape)
+        return _Job(links, place, shape) if place is not None else None
 
 
 @lru_cache
@@ -114,7 +128,7 @@ def _movable(parts: Parts) -> npt.NDArray[np.bool_]:
 
 def _choose(
     movable: npt.NDArray[np.bool_], cost: IntArray, bins: IntArray, shape: Shape, cuts: int
-) -> _Links | None:
+) -> Links | None:
     """Choose what is shared: the largest parts, cut in two, or all pairs of parts of one filter."""
     columns: list[IntArray] = []
     for place in range(shape.bins):
@@ -132,7 +146,7 @@ def _choose(
         ]
         other = part + 1 if cuts == 0 else np.full_like(part, -1)
         columns.append(np.stack([part, other, np.full_like(part, place), group, *ends]))
-    return _Links(*np.concatenate(columns, axis=1)) if columns else None
+    return Links(*np.concatenate(columns, axis=1)) if columns else None
 
 
 def _largest_first(members: IntArray, cost: IntArray) -> IntArray:
@@ -140,10 +154,10 @@ def _largest_first(members: IntArray, cost: IntArray) -> IntArray:
 
 
 def _deal_rest(
-    parts: Parts, cost: IntArray, order: IntArray, bins: IntArray, links: _Links, shape: Shape
+    cost: IntArray, in_order: IntArray, bins: IntArray, links: Links, shape: Shape
 ) -> IntArray | None:
-    """Place of every part, bin * width + PE, the left PE for a part that is cut: int64[P]."""
-    place = np.full(parts.count, -1, np.int64)
+    """Place of every part, bin * width + PE, the left PE for a part that is cut: int64[P]; None: no room."""
+    place = np.full(len(cost), -1, np.int64)
     load = np.zeros(shape.bins * shape.width, np.int64)
     left, right = links.bin * shape.width + links.left, links.bin * shape.width + links.right
     paired = links.other >= 0
@@ -155,25 +169,34 @@ def _deal_rest(
     held = np.bincount(np.concatenate((left, right)), minlength=len(load))
     loads, holds = load.reshape(shape.bins, -1), held.reshape(shape.bins, -1)
     pes = np.array([shape.pes_of(index) for index in range(shape.bins)])
-    heaps = [
-        sorted((int(loads[index, pe]), int(holds[index, pe]), pe) for pe in range(pes[index]))
-        for index in range(shape.bins)
-    ]
     room = pes * shape.accumulators - holds.sum(axis=1)
     if (np.bincount(bins[place < 0], minlength=shape.bins) > room).any():
         return None
-    rest = parts_in_order(parts, order)
-    rest = rest[place[rest] < 0]
-    width, accumulators = shape.width, shape.accumulators
-    chosen = [
-        index * width + take_least_loaded(heaps[index], more, accumulators)
-        for index, more in zip(bins[rest].tolist(), cost[rest].tolist(), strict=True)
-    ]
-    place[rest] = chosen
+    rest = in_order[place[in_order] < 0]
+    for index in range(shape.bins):
+        own = rest[bins[rest] == index]
+        entries = zip(loads[index].tolist(), holds[index].tolist(), range(pes[index]), strict=False)
+        chosen = _to_least_loaded(list(entries), cost[own].tolist(), shape.accumulators)
+        place[own] = index * shape.width + np.array(chosen, np.int64)
     return place
 
 
-def _balance(counts: CountArray, jobs: list[tuple[_Links, IntArray, Shape]]) -> list[IntArray]:
+def _to_least_loaded(pes: list[tuple[int, int, int]], costs: list[int], accumulators: int) -> list[int]:
+    """Add parts to the PE with the least load that has an accumulator left; pes: (load, parts, PE)."""
+    heap = [entry for entry in pes if entry[1] < accumulators]
+    heapq.heapify(heap)
+    chosen = []
+    for cost in costs:
+        load, count, pe = heap[0]
+        chosen.append(pe)
+        if count + 1 < accumulators:
+            heapq.heapreplace(heap, (load + cost, count + 1, pe))
+        else:
+            heapq.heappop(heap)
+    return chosen
+
+
+def _balance(counts: CountArray, jobs: list[_Job]) -> list[IntArray]:
     """Operators of every link that its left PE takes, block by block: int64[links, blocks] of every job.
 
     PEs exchange operators until their loads since the start of the set are equal, or none is left to move.
@@ -184,14 +207,11 @@ def _balance(counts: CountArray, jobs: list[tuple[_Links, IntArray, Shape]]) -> 
     fixed, totals, lefts, rights = [], [], [], []
     rounds: list[list[IntArray]] = [[] for _ in range(_EXCHANGES)]  # links that are balanced at once
     first_pe = first_link = 0
-    for links, place, shape in jobs:
+    for job in jobs:
+        links, shape = job.links, job.shape
         paired = links.other >= 0
-        alone = np.ones(len(place), np.bool_)
-        alone[links.part] = False
-        alone[links.other[paired]] = False
-        pes = np.arange(shape.bins * shape.width)[:, None]
-        load = (place[alone] == pes).astype(np.float32) @ counts[alone].astype(np.float32)
-        fixed.append(load.astype(np.int64))
+        load = _fixed_load(counts, job)
+        fixed.append(load)
         total = counts[links.part].astype(np.int64)
         total[paired] += counts[links.other[paired]]
         totals.append(total)
@@ -205,7 +225,13 @@ def _balance(counts: CountArray, jobs: list[tuple[_Links, IntArray, Shape]]) -> 
         first_pe += len(load)
         first_link += len(total)
     left, right = np.concatenate(lefts), np.concatenate(rights)
-    turns = [(own, left[own], right[own]) for own in map(np.concatenate, rounds)]
+    owns = [np.concatenate(found) for found in rounds]
+    every = np.concatenate(owns)
+    bounds = np.cumsum([0, *map(len, owns)]).tolist()
+    turns = [
+        (own, left[own], right[own], slice(*ends))
+        for own, ends in zip(owns, itertools.pairwise(bounds), strict=True)
+    ]
     most = np.ascontiguousarray(np.concatenate(totals).T)
     least = (most >= 2).astype(np.int64)  # an empty run often costs a null operator
     most -= least
@@ -217,12 +243,15 @@ def _balance(counts: CountArray, jobs: list[tuple[_Links, IntArray, Shape]]) -> 
         load += added[block]
         load += np.bincount(left, share, first_pe).astype(np.int64)
         load += np.bincount(right, low + high - share, first_pe).astype(np.int64)
-        for own, a, b in turns:
+        lowest, highest = low[every], high[every]
+        for own, a, b, now in turns:
             before = share[own]
-            change = (load[b] - load[a]) >> 1
+            change = load[b]
+            change -= load[a]
+            change >>= 1
             change += before
-            np.maximum(change, low[own], out=change)
-            np.minimum(change, high[own], out=change)
+            np.maximum(change, lowest[now], out=change)
+            np.minimum(change, highest[now], out=change)
             share[own] = change
             change -= before
             load[a] += change
@@ -231,61 +260,15 @@ def _balance(counts: CountArray, jobs: list[tuple[_Links, IntArray, Shape]]) -> 
     return [np.ascontiguousarray(own.T) for own in np.split(taken, ends, axis=1)]
 
 
-def _exchange(
-    parts: Parts,
-    place: IntArray,
-    links: _Links,
-    taken: IntArray,
-    block_words: int,
-    shape: Shape,
-) -> tuple[Parts, Deal] | None:
-    """Give every operator of a link to the part on the left or on the right; cut parts get a second one."""
-    paired = links.other >= 0
-    link_of = np.full(parts.count, -1, np.int64)
-    link_of[links.part] = np.arange(len(links.part))
-    link_of[links.other[paired]] = np.flatnonzero(paired)
-    cut = np.zeros(parts.count, np.int64)
-    cut[links.part[~paired]] = 1
-    start = np.cumsum(1 + cut) - (1 + cut)  # numbers of the parts once cut parts are two
-    first, second = start[links.part], start[links.part] + 1
-
-    link = link_of[parts.part]
-    shared = np.flatnonzero(link >= 0)
-    blocks = taken.shape[1]
-    group = link[shared] * blocks + parts.word[shared] // block_words
-    order_of = np.argsort(group, kind="stable")
-    shared, group = shared[order_of], group[order_of]
-    begin = np.concatenate(([0], np.cumsum(np.bincount(group, minlength=taken.size))))
-    to_left = np.arange(len(group)) - begin[group] < taken.reshape(-1)[group]
-    part = start[parts.part]
-    moved = part.copy()
-    moved[shared] = np.where(to_left, first[link[shared]], second[link[shared]])
-    moved = _undo_overflows(part, moved, link, parts, first, second)
-
-    # Parts hold their operators by word and tap, the parts of a link too.
-    sequence = np.argsort(moved * parts.words + parts.word if paired.any() else moved, kind="stable")
-    split = dataclasses.replace(
-        parts,
-        word=parts.word[sequence],
-        tap=parts.tap[sequence],
-        digit=parts.digit[sequence],
-        part=moved[sequence],
-        filter_of=np.repeat(parts.filter_of, 1 + cut),
-        high=np.repeat(parts.high, 1 + cut),
-        first_part=np.append(start, (1 + cut).sum())[parts.first_part],
-    )
-    where = np.repeat(place, 1 + cut)
-    where[second[~paired]] = (links.bin * shape.width + links.right)[~paired]
-    deal = as_deal(split, where, shape)
-    return (split, deal) if deal is not None else None
-
-
-def _undo_overflows(
-    before: IntArray, moved: IntArray, link: IntArray, parts: Parts, first: IntArray, second: IntArray
-) -> IntArray:
-    """Leave the operators of a link where they were if a part would exceed MAX_WEIGHT_SUM."""
-    count = int(max(moved.max(initial=0), second.max(initial=0))) + 1
-    sums = group_sums(moved, parts.digit, count).max(axis=1)
-    failed = np.maximum(sums[first], sums[second]) > MAX_WEIGHT_SUM
-    undo = (link >= 0) & failed[link]
-    return np.where(undo, before, moved)
+def _fixed_load(counts: CountArray, job: _Job) -> IntArray:
+    """Operators of parts that are not shared: int64[bins * width, blocks]."""
+    alone = np.ones(len(job.place), np.bool_)
+    alone[job.links.part] = False
+    alone[job.links.other[job.links.other >= 0]] = False
+    own = np.flatnonzero(alone)
+    own = own[np.argsort(job.place[own], kind="stable")]
+    load = np.zeros((job.shape.bins * job.shape.width, counts.shape[1]), np.int64)
+    if len(own):
+        place, first = np.unique(job.place[own], return_index=True)
+        load[place] = np.add.reduceat(counts[own], first, axis=0)
+    return load

@@ -46,7 +46,8 @@ class Branch:
     def tile(self, cycle: int) -> None:
         """Note that a residual tile was read."""
         self.state.tiles_read.append(cycle)
-        self.now(cycle)
+        if self.state.wants_tile:
+            self.now(cycle)
 
     def now(self, cycle: int) -> None:
         """Let the output stage go on, which knows all that happened before `cycle`."""

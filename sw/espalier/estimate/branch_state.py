@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from espalier.estimate.jobs import Job, Walk, Word
-from espalier.estimate.work import BranchWork, IntArray
+from espalier.estimate.jobs import Job, Waiting, Walk
+from espalier.estimate.work import BranchWork
 
 NEVER = 1 << 60
 
@@ -58,12 +58,13 @@ class BranchState:
 
     arrivals: per window, from when on it can leave the buffer. leaves: per window, when its place in the
     buffer was reported free. commits: per block, from when on operators can use it. blocks: what PEs made
-    of it. released: per block, from when on its room in the rings can be used. sets: per set, int64[PEs],
+    of it. released: per block, from when on its room in the rings can be used. sets: per set and PE,
     the end of its operators. freed: per PE and accumulator, from when on it can be used again. words: for
     the write port; turns: when they had their turn there. tiles: residual tiles asked for, tiles_read: when
     they were read. now: cycle of the latest event; wake: from when on the output stage can go on, even if
     nothing happens in this branch. short: a PE waits for accumulators; drained: how many were freed.
-    wants_turn: the output stage waits for a turn at the write port.
+    wants_turn, wants_tile: the output stage waits for a turn at the write port, or for a
+    residual tile.
     """
 
     pes: int
@@ -73,15 +74,16 @@ class BranchState:
     commits: list[int] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     released: list[int] = field(default_factory=list)
-    sets: list[IntArray] = field(default_factory=list)
-    words: list[Word] = field(default_factory=list)
+    sets: list[list[int]] = field(default_factory=list)
+    words: list[Waiting] = field(default_factory=list)
     freed: list[list[int]] = field(init=False)
     turns: list[int] = field(default_factory=list)
-    tiles: list[Word] = field(default_factory=list)
+    tiles: list[Waiting] = field(default_factory=list)
     tiles_read: list[int] = field(default_factory=list)
     short: bool = False
     drained: int = 0
     wants_turn: bool = False
+    wants_tile: bool = False
     now: int = 0
     wake: int = NEVER
 

@@ -49,8 +49,22 @@ def conv_cycles(
     return _Batch(loads, config, overheads).run()
 
 
+def least_cycles(load: ConvLoad, config: HardwareConfig) -> float:
+    """Cycles that a convolution takes at least, however well its operators are spread over the PEs."""
+    passes = len(load.operators)
+    drain = float(load.filters.sum(axis=1).max()) * passes * config.output_beats
+    held = load.filters.max() * passes * load.tiles <= config.accumulators
+    needs = (
+        float(load.operators.sum()) / np.count_nonzero(load.filters),
+        float(load.words.sum()) * passes,
+        load.windows * load.sharing,
+        0.0 if held else drain,
+    )
+    return load.tiles * max(needs)
+
+
 class _Batch:
-    """Clocks of windows, words, PEs and output stages of many loads, in cycles; [loads, branches, PEs].
+    """Clocks of windows, words, PEs and output stages of many loads, in cycles: [PEs, loads, branches].
 
     Windows are read for all branches of a group at once and wait in each branch's buffer, so that branches
     may drift apart by its depth; PEs of a branch may drift apart by the depth of their rings.
@@ -65,13 +79,13 @@ class _Batch:
         self.sets = self.passes * np.array([load.tiles for load in loads])
         branches = max(load.operators.shape[2] for load in loads)
         pes = max(load.operators.shape[3] for load in loads)
-        shape = (len(loads), branches, pes)
-        self.operators = [np.zeros((len(load.operators), self.blocks, branches, pes)) for load in loads]
+        shape = (pes, len(loads), branches)
+        self.operators = [np.zeros((len(load.operators), self.blocks, pes, branches)) for load in loads]
         self.filters = np.zeros(shape)
         for index, load in enumerate(loads):
             own = load.operators
-            self.operators[index][:, :, : own.shape[2], : own.shape[3]] = own
-            self.filters[index, : own.shape[2], : own.shape[3]] = load.filters
+            self.operators[index][:, :, : own.shape[3], : own.shape[2]] = own.swapaxes(2, 3)
+            self.filters[: own.shape[3], index, : own.shape[2]] = load.filters.T
         words = float(self.words.sum())
         windows = np.array([load.windows / len(load.operators) for load in loads])  # of a set
         shared = windows * np.array([load.sharing for load in loads])
@@ -95,43 +109,45 @@ class _Batch:
                 end += (sets - last) * (end - begin) / (last - half)
             result[index] = end
         # What accumulators can hold is drained while other layers compute.
-        held = (self.filters.max(axis=(1, 2)) * self.sets) <= self.config.accumulators
-        drain = self.filters.sum(axis=2).max(axis=1) * self.sets * self.config.output_beats
+        held = (self.filters.max(axis=(0, 2)) * self.sets) <= self.config.accumulators
+        drain = self.filters.sum(axis=0).max(axis=1) * self.sets * self.config.output_beats
         needed: FloatArray = np.maximum(result, np.where(held, 0.0, drain)) + _DRAIN_WEIGHT * drain
         return needed
 
     def _simulate(self, count: int) -> FloatArray:
         """End of the operators of every set: float64[sets, loads]."""
-        loads, branches, _ = self.filters.shape
+        _, loads, branches = self.filters.shape
         commit, release = self.overheads.block_commit, self.overheads.block_release
         steps = count * self.blocks
         every = np.arange(loads)
         arrived = np.zeros((steps + 1, loads))  # by number of the block, 0: before the first
         released = np.zeros((steps + self.depth, loads, branches))
-        fetched, arrival = np.zeros(loads), np.zeros((loads, branches))
+        fetched, arrival, read = np.zeros((loads, 1)), np.zeros((loads, branches)), self.read[:, None]
         finish = np.zeros(self.filters.shape)
         exists = self.filters > 0
         starts, stops = np.zeros((count, loads, branches)), np.zeros((count, loads, branches))
-        entries = self.filters.sum(axis=2) * self.config.output_beats
+        entries = self.filters.sum(axis=0) * self.config.output_beats
         drained = np.zeros((loads, branches))
         ends = np.zeros((count, loads))
         for number in range(count):
             self._wait(number, finish, starts, stops)
-            operators = np.stack([own[number % len(own)] for own in self.operators], axis=1)
+            operators = np.stack([own[number % len(own)] for own in self.operators], axis=2)
             for block in range(self.blocks):
                 step = number * self.blocks + block
                 words = float(self.words[block])
-                fetched = np.maximum(fetched, arrived[np.maximum(step - self.slack + 1, 0), every])
-                arrival = np.maximum(arrival, fetched[:, None])
+                buffered = arrived[np.maximum(step - self.slack + 1, 0), every]
+                np.maximum(fetched, buffered[:, None], out=fetched)
+                np.maximum(arrival, fetched, out=arrival)
                 np.maximum(arrival, released[step], out=arrival)
                 arrival += words
-                fetched = fetched + self.read * words
-                np.maximum(arrival, fetched[:, None], out=arrival)
-                np.maximum(finish, (arrival + commit)[:, :, None], out=finish)
+                fetched += read * words
+                np.maximum(arrival, fetched, out=arrival)
+                np.maximum(finish, arrival + commit, out=finish)
                 finish += operators[block]
-                arrived[step + 1] = arrival.max(axis=1)
-                released[step + self.depth] = finish.max(axis=2) + release
-            done = np.where(exists, finish, 0).max(axis=2)
+                np.maximum.reduce(arrival, axis=1, out=arrived[step + 1])
+                latest = np.maximum.reduce(finish, axis=0, out=released[step + self.depth])
+                latest += release
+            done = np.where(exists, finish, 0).max(axis=0)
             ends[number] = done.max(axis=1)
             starts[number] = np.maximum(done + self.overheads.set_done, drained)
             drained = stops[number] = starts[number] + entries
@@ -145,7 +161,7 @@ class _Batch:
         filters = np.maximum(self.filters, 1)
         which = np.maximum(np.ceil(needed / filters).astype(np.int64) - 1, 0)
         share = needed / filters - which
-        load, branch = np.indices(finish.shape)[:2]
+        load, branch = np.indices(finish.shape)[1:]
         start, stop = starts[which, load, branch], stops[which, load, branch]
         np.maximum(finish, np.where(needed > 0, start + share * (stop - start), 0), out=finish)
 

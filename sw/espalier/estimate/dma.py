@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from espalier.arch.config import HardwareConfig
 from espalier.estimate import latencies
-from espalier.estimate.jobs import Job, Word
+from espalier.estimate.jobs import Job, Waiting, Word, bank_of
 from espalier.estimate.work import LayerWork
 
 
@@ -20,7 +20,7 @@ class Load:
 
     def __init__(self, config: HardwareConfig) -> None:
         self.config = config
-        self.words: list[Word] = []
+        self.words: list[Waiting] = []
         self.turns: list[int] = []
         self.end: int | None = 0
         self._steps: Iterator[None] = iter(())
@@ -51,7 +51,8 @@ class Load:
             arrived = max(arrived + beats, accepted if number else 0)
             tile, channel = divmod(number, channels)
             place, ready = divmod(tile, columns), arrived + latencies.LOAD_WORD
-            self.words.append(Word(ready, job, place, channel, False, number == count - 1))
+            word = Word(job, place, bank_of(place), channel, False, number == count - 1)
+            self.words.append((ready, word))
         while len(self.turns) < begun + count - 1:
             yield
         accepted = max([arrived + 1, *self.turns[begun + count - 2 : begun + count - 1]])

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-import numpy as np
+from operator import add
 
 from espalier.estimate import latencies
 from espalier.estimate.branch_state import Block, BranchJob, BranchState
-from espalier.estimate.work import BranchWork, IntArray
+from espalier.estimate.work import BranchWork
 
 
 class Elements:
@@ -17,8 +16,8 @@ class Elements:
     def __init__(self, state: BranchState, accumulators: int) -> None:
         self.state = state
         self._accumulators = accumulators
-        self._finish = np.zeros(state.pes, np.int64)  # end of the latest operators
-        self._wanted = np.zeros(state.pes, np.int64)  # accumulators of all sets begun
+        self._finish = [0] * state.pes  # end of the latest operators
+        self._wanted = [0] * state.pes  # accumulators of all sets begun
 
     def steps(self) -> Iterator[None]:
         """Yield whenever something is missing."""
@@ -34,12 +33,14 @@ class Elements:
             while len(commits) <= block:
                 yield
             self._begin(own, commits[block])
-            empty, full = np.zeros(self.state.pes, np.int64), np.zeros(self.state.pes, np.int64)
+            empty = full = 0
+            filters = own.work.filters.tolist()
             loop = own.work.operators.reshape(-1, self.state.pes)
             offsets = (loop.cumsum(axis=0) - loop).tolist()
+            sets = own.work.operators.tolist()
             for _ in range(len(own.work.tile_y)):
-                for which, operators in enumerate(own.work.operators):
-                    self._wanted += own.work.filters
+                for which, operators in enumerate(sets):
+                    self._wanted = [wanted + more for wanted, more in zip(self._wanted, filters, strict=True)]
                     while (free := self._accumulators_free()) is None:
                         self.state.short = True
                         yield
@@ -48,31 +49,33 @@ class Elements:
                     for number, cycles in enumerate(operators):
                         while len(commits) <= block:
                             yield
-                        ready = np.maximum(finish, commits[block])
+                        commit = commits[block]
                         block += 1
-                        empty += ready
-                        empty -= finish
+                        ready = [end if end > commit else commit for end in finish]
+                        empty += sum(ready) - sum(finish)
                         if number == 0:
-                            full += np.maximum(free - ready, 0)
-                            ready = np.maximum(ready, free)
-                        finish = ready + cycles
-                        released.append(int(finish.max()) + latencies.RELEASE)
+                            late = list(map(max, ready, free))
+                            full += sum(late) - sum(ready)
+                            ready = late
+                        finish = list(map(add, ready, cycles))
+                        released.append(max(finish) + latencies.RELEASE)
                         offset = offsets[which * len(operators) + number]
-                        blocks.append(Block(own.work, ready.tolist(), finish.tolist(), offset, number == 0))
+                        blocks.append(Block(own.work, ready, finish, offset, number == 0))
                     self._finish = finish
                     self.state.sets.append(finish)
             _count(own, own.work, empty, full)
 
     def _begin(self, own: BranchJob, first: int) -> None:
         """Wait for a layer's first block, which does not count as an empty ring."""
-        begun = np.maximum(self._finish + latencies.LAYER, first)
-        own.count.idle = int((begun - self._finish).sum())
+        begun = [max(end + latencies.LAYER, first) for end in self._finish]
+        own.count.idle = sum(begun) - sum(self._finish)
         self._finish = begun
 
-    def _accumulators_free(self) -> IntArray | None:
-        """Cycle from which each PE has accumulators for its set, int64[PEs]; None if not known yet."""
-        free = np.zeros(self.state.pes, np.int64)
-        for pe, needed in enumerate((self._wanted - self._accumulators).tolist()):
+    def _accumulators_free(self) -> list[int] | None:
+        """Cycle from which each PE has accumulators for its set; None if not known yet."""
+        free = [0] * self.state.pes
+        for pe, wanted in enumerate(self._wanted):
+            needed = wanted - self._accumulators
             if needed > 0:
                 freed = self.state.freed[pe]
                 if len(freed) < needed:
@@ -81,8 +84,8 @@ class Elements:
         return free
 
 
-def _count(own: BranchJob, work: BranchWork, empty: IntArray, full: IntArray) -> None:
+def _count(own: BranchJob, work: BranchWork, empty: int, full: int) -> None:
     tiles = len(work.tile_y)
     own.count.operators = int(work.operators.sum() - work.nulls.sum()) * tiles
     own.count.nulls = int(work.nulls.sum()) * tiles
-    own.count.ring_empty, own.count.accumulators_full = int(empty.sum()), int(full.sum())
+    own.count.ring_empty, own.count.accumulators_full = empty, full

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from espalier.arch.feature_layout import BANK_SIDE
 from espalier.arch.program import Opcode
 from espalier.estimate.work import IntArray, LayerWork
 
@@ -64,14 +65,22 @@ class Progress:
 
 
 class Word(NamedTuple):
-    """A tile word that waits for the write port since `ready`."""
+    """A tile word. place: its tile, in `bank`; final: in the writer's last tile; last: of a layer."""
 
-    ready: int
     job: Job
     place: tuple[int, int]
+    bank: int
     channel: int
     final: bool
     last: bool
+
+
+Waiting = tuple[int, Word]  # from when on it waits for its turn
+
+
+def bank_of(place: tuple[int, int]) -> int:
+    """Bank in which a tile lies."""
+    return place[0] % BANK_SIDE * BANK_SIDE + place[1] % BANK_SIDE
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ class Machine:
             (first, second),
             small_parts(config),
         )
+        self._wakes = [NEVER] * count
         self._wake = NEVER
 
     def run(self) -> None:
@@ -126,7 +127,8 @@ class Machine:
         if branch.moved:
             branch.moved = False
             self._tiles.find(index)
-            self._wake = min([branch.state.wake for branch in self.branches])
+            self._wakes[index] = branch.state.wake
+            self._wake = min(self._wakes)
             if branch.walker.head is None:
                 branch.walker.resume()
                 self._windows.find()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from espalier.estimate import latencies
 from espalier.estimate.branch_state import NEVER, BranchState
-from espalier.estimate.jobs import Job, Word
+from espalier.estimate.jobs import Job, Word, bank_of
 from espalier.estimate.residual_tiles import Entry, ResidualTiles
 from espalier.estimate.work import BranchWork
 
@@ -57,10 +57,10 @@ class OutputStage:
             tiles = list(zip(own.work.tile_y.tolist(), own.work.tile_x.tolist(), strict=True))
             entries = [
                 [
-                    (pe, Word(0, job, tile, channel, tile is tiles[-1], False) if last else None)
+                    (pe, Word(job, tile, bank, channel, tile is tiles[-1], False) if last else None)
                     for pe, channel, last in own_pass
                 ]
-                for tile in tiles
+                for tile, bank in zip(tiles, map(bank_of, tiles), strict=True)
                 for own_pass in passes
             ]
             pe, word = entries[-1][-1]
@@ -70,7 +70,7 @@ class OutputStage:
             for own_set in entries:
                 while len(state.sets) <= which:
                     yield
-                yield from self._set(own_set, state.sets[which].tolist())
+                yield from self._set(own_set, state.sets[which])
                 which += 1
             self.settle()
             while self._words or len(state.turns) < self._settled - 1:
@@ -98,12 +98,16 @@ class OutputStage:
             start = read + latencies.START
             if word is not None:
                 while (there := self._tiles.there()) is None:
+                    state.wants_tile = True
                     yield
+                state.wants_tile = False
                 start = max(start, there)
-            while not self._begin(start):
+            if not self._begin(start):
                 state.wants_turn = True
                 yield
-            state.wants_turn = False
+                while not self._begin(start):
+                    yield
+                state.wants_turn = False
             if word is not None:
                 self._tiles.use(self._start + self._beats)
                 complete = self._start - self._lost + self._beats + latencies.COMPLETE
@@ -120,17 +124,18 @@ class OutputStage:
 
     def settle(self) -> None:
         """Find out when words are complete and move on, as far as the turns of earlier words are known."""
-        turns = self.state.turns
+        turns, words = self.state.turns, self.state.words
         while self._words:
             complete, word = self._words[0]
             complete += self._lost
-            if len(self.state.words) == self._settled:
-                self.state.words.append(word._replace(ready=complete + latencies.WORD))
-            if self._settled and len(turns) < self._settled - 1:
+            if len(words) == self._settled:
+                words.append((complete + latencies.WORD, word))
+            if len(turns) < self._settled - 1:
                 return
-            before = self._accepted() if self._settled else complete - 1
-            self._lost += max(0, before + 1 - complete)
-            self._moved = max(complete, before) + 1
+            if self._settled and (before := self._accepted()) >= complete:
+                self._lost += before + 1 - complete
+                complete = before
+            self._moved = complete + 1
             self._settled += 1
             self._words.popleft()
 

@@ -10,7 +10,7 @@ from espalier.arch.config import HardwareConfig
 from espalier.arch.program import POOL_BRANCH
 from espalier.backend.decode import tile_walk
 from espalier.estimate import latencies
-from espalier.estimate.jobs import Job, Progress, Walk, WindowPlan, Word
+from espalier.estimate.jobs import Job, Progress, Waiting, Walk, WindowPlan, Word, bank_of
 from espalier.estimate.walker import WindowWalker
 
 _AVERAGE_STEPS = 2  # in which the rows of a tile are added up
@@ -28,7 +28,7 @@ class PoolUnit:
         self.config, self.walker, self.progress = config, walker, progress
         self.jobs: list[Job] = []
         self.arrivals: list[int] = []
-        self.words: list[Word] = []
+        self.words: list[Waiting] = []
         self.turns: list[int] = []
         self._window = 0
         self._steps = self._work()
@@ -72,7 +72,8 @@ class PoolUnit:
                 which, channel = divmod(number, channels)
                 final = which == len(tiles) - 1
                 last = final and channel == channels - 1
-                self.words.append(Word(cycle, job, tiles[which], channel, final, last))
+                tile = tiles[which]
+                self.words.append((cycle, Word(job, tile, bank_of(tile), channel, final, last)))
             while job.end is None:
                 yield
             free = job.end + latencies.POOL_ENDED

@@ -59,5 +59,5 @@ class ResidualTiles:
             cycle, word = self._wanted.popleft()
             if self._asked >= latencies.TILES_AHEAD:
                 cycle = max(cycle, self._used[self._asked - latencies.TILES_AHEAD])
-            self.state.tiles.append(word._replace(ready=cycle))
+            self.state.tiles.append((cycle, word))
             self._asked += 1

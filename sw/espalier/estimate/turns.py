@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from espalier.estimate.branch_state import NEVER
 from espalier.estimate.walker import WindowWalker
 
@@ -10,15 +12,14 @@ class Order:
     """Who goes first: the one whose last turn is the longest ago, at first the lowest number."""
 
     def __init__(self, count: int) -> None:
-        self._order = list(range(count))
+        self._turn = 0
+        self._latest = list(range(-count, 0))  # turn of each
 
     def choose(self, waiting: list[int]) -> int:
         """Give the turn to one of those that wait."""
-        order = self._order
-        chosen = waiting[0] if len(waiting) == 1 else next(who for who in order if who in waiting)
-        if order[-1] != chosen:
-            order.remove(chosen)
-            order.append(chosen)
+        chosen = waiting[0] if len(waiting) == 1 else min(waiting, key=self._latest.__getitem__)
+        self._latest[chosen] = self._turn
+        self._turn += 1
         return chosen
 
 
@@ -59,9 +60,14 @@ class WindowTurns:
                 cycle = max(cycle, other.head)
         return cycle
 
-    def take(self) -> list[int]:
+    def take(self) -> tuple[int, ...]:
         """Give the turn; returns the numbers of those that get the window."""
         waiting = [index for cycle, index in self._ready if cycle <= self.time]
         self._last = self.time
-        mask = self.walkers[self._order.choose(waiting)].mask
-        return [index for index in range(len(self.walkers)) if mask >> index & 1]
+        return _members(self.walkers[self._order.choose(waiting)].mask)
+
+
+@cache
+def _members(mask: int) -> tuple[int, ...]:
+    """Numbers of the bits that are set."""
+    return tuple(index for index in range(mask.bit_length()) if mask >> index & 1)

@@ -28,6 +28,7 @@ class WindowWalker:
         self.mask, self.asked, self.granted = 0, 0, 0
         self.follows = False  # the next request waits for progress
         self.now = 0  # cycle of the latest progress
+        self._free = 0  # from when on another layer can be taken, after the latest request
         self._steps = self._all()
 
     def grant(self, cycle: int) -> None:
@@ -53,41 +54,42 @@ class WindowWalker:
             walk.job.walkers_taken.append(taken)
             free = taken + 1
             if len(walk.tile_y):
-                for issue in self._requests(walk, taken + latencies.GO + latencies.WALK):
-                    # The last request leaves the walker when the one before has had its turn.
-                    free = max(issue + latencies.HANDED_OVER, self.granted - 1) + 1
-                    yield
+                yield from self._requests(walk, taken + latencies.GO + latencies.WALK)
+                free = self._free
 
-    def _requests(self, walk: Walk, centre: int) -> Iterator[int]:
+    def _requests(self, walk: Walk, centre: int) -> Iterator[None]:
         """Yield with `head` set for every window, and without it while something is missing.
 
-        `centre`: cycle at which the first window's place is known. Yields the cycle of the latest issue.
+        `centre`: cycle at which the first window's place is known.
         """
         fields = walk.job.work.fields
         self.mask = walk.group_mask
         writers = _writers(fields["follows"], self.progress)
         layer = fields["follows_layer"]
         leaves, depth = self.leaves, self.depth
-        issue = -1
         for places in self._tiles(walk):
             for channel in range(walk.channels):
                 for gap, need in places:
-                    issue_from = centre
-                    while len(leaves) <= self.asked - depth:
-                        yield issue
-                    if self.asked >= depth:
-                        issue_from = max(issue_from, leaves[self.asked - depth] + latencies.CREDIT)
-                    if any(w.layer == layer and not w.complete for w in writers):
-                        issue_from = max(issue_from, centre + 1)
-                        if not all(w.passed(layer, need, channel) for w in writers):
+                    issue = centre
+                    place = self.asked - depth  # in the buffer, which the window before that one has left
+                    if place >= 0:
+                        while len(leaves) <= place:
+                            yield
+                        issue = max(issue, leaves[place] + latencies.CREDIT)
+                    if writers:
+                        writers = [w for w in writers if w.layer == layer and not w.complete]
+                    if writers:  # that are still at work
+                        issue = max(issue, centre + 1)
+                        if _behind(writers, layer, need, channel):
                             self.follows = True
-                            while not all(w.passed(layer, need, channel) for w in writers):
-                                yield issue
+                            while _behind(writers, layer, need, channel):
+                                yield
                             self.follows = False
-                            issue_from = max(issue_from, self.now + latencies.PROGRESS)
-                    issue = issue_from
+                            issue = max(issue, self.now + latencies.PROGRESS)
                     self.head = max(issue + latencies.REQUEST, self.granted + 1)
-                    yield issue
+                    # The last request leaves the walker when the one before has had its turn.
+                    self._free = max(issue + latencies.HANDED_OVER, self.granted - 1) + 1
+                    yield
                     centre = max(issue + 1, centre + gap)
 
     @staticmethod
@@ -108,6 +110,14 @@ class WindowWalker:
             ]
             for _ in range(walk.passes):
                 yield places
+
+
+def _behind(writers: list[Progress], layer: int, need: tuple[int, int], channel: int) -> bool:
+    """Whether one of the writers has not passed yet."""
+    for writer in writers:  # noqa: SIM110 - a generator here costs a tenth of the whole simulation
+        if not writer.passed(layer, need, channel):
+            return True
+    return False
 
 
 def _writers(follows: int, progress: list[Progress]) -> list[Progress]:

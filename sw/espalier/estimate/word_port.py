@@ -7,7 +7,7 @@ from collections import deque
 from espalier.arch.feature_layout import BANK_SIDE
 from espalier.estimate import latencies
 from espalier.estimate.branch_state import NEVER
-from espalier.estimate.jobs import Word
+from espalier.estimate.jobs import Waiting, Word
 from espalier.estimate.turns import Order
 
 
@@ -24,7 +24,7 @@ class WordPort:
     def __init__(
         self,
         first: int,
-        words: list[list[Word]],
+        words: list[list[Waiting]],
         latency: int,
         others: tuple[WordPort, ...] = (),
         small_parts: dict[int, int] | None = None,
@@ -37,11 +37,10 @@ class WordPort:
         self._first, self._latency, self._others = first, latency, others
         self._count = [0] * len(words)
         self._heads = [NEVER] * len(words)
-        self._last = -1
-        self._room = 0  # from when on there is room for another word on its way
+        self._next = 0  # from when on another word can have its turn
         self._order = Order(len(words))
         self._on_way: deque[tuple[int, int, Word]] = deque()
-        self._banks: dict[int, tuple[int, int]] = {}  # bank in use in a cycle
+        self._banks: dict[int, int] = {}  # bank in use in a cycle
 
     def find(self, client: int) -> None:
         """Look for words of a client (counted over all ports) that may have some now."""
@@ -49,46 +48,50 @@ class WordPort:
         if self._heads[index] == NEVER:
             words, count = self.words[index], self._count[index]
             if len(words) > count:
-                self._heads[index] = words[count].ready
-        self._find_turn()
+                self._heads[index] = words[count][0]
+                self._find_turn()
 
     def _find_turn(self) -> None:
         first = min(self._heads)
         if first == NEVER or (self._others and len(self._on_way) >= latencies.UNDER_WAY):
             self.turn = NEVER
         else:
-            self.turn = max(first, self._last + 1, self._room)
+            self.turn = max(first, self._next)
 
     def take(self) -> int:
         """Give the turn to a client; returns its number."""
         chosen = self._order.choose([index for index, head in enumerate(self._heads) if head <= self.turn])
-        word = self.words[chosen][self._count[chosen]]
+        _, word = self.words[chosen][self._count[chosen]]
         self._count[chosen] += 1
         self._heads[chosen] = NEVER
-        self._last = self.turn
+        self._next = max(self._next, self.turn + 1)
         cycle = self.turn + self._latency
         if not self._others:
-            self._banks[cycle] = _bank(word)
+            self._banks[cycle] = word.bank
         self._on_way.append((cycle, self._first + chosen, word))
         self.done = max(self._free, self._on_way[0][0])
+        self._find_turn()
         return self._first + chosen
 
     def finish(self) -> tuple[int, Word] | None:
         """Write or read the next word: its client and the word; None if it has to give way."""
         cycle, client, word = self._on_way.popleft()
-        bank = _bank(word)
-        if any(other._banks.get(cycle) == bank for other in self._others):
-            self._on_way.appendleft((cycle + 1, client, word))
-            self.done = cycle + 1
-            return None
-        self._banks[cycle] = bank
+        for other in self._others:
+            if other._banks.get(cycle) == word.bank:
+                self._on_way.appendleft((cycle + 1, client, word))
+                self.done = cycle + 1
+                return None
+        self._banks[cycle] = word.bank
         self._free = cycle + (2 if self._small_parts and self._in_small_part(word) else 1)
         if len(self._on_way) == latencies.UNDER_WAY - 1:
-            self._room = cycle
+            self._next = max(self._next, cycle)
             self._find_turn()
         if self._on_way:
-            self.done = max(self._free, self._on_way[0][0])
-            self._on_way[0] = (self.done, *self._on_way[0][1:])
+            cycle = self._on_way[0][0]
+            if cycle < self._free:
+                cycle = self._free
+                self._on_way[0] = (cycle, *self._on_way[0][1:])
+            self.done = cycle
         else:
             self.done = NEVER
         return client, word
@@ -96,12 +99,8 @@ class WordPort:
     def _in_small_part(self, word: Word) -> bool:
         """Whether the residual tile of a word lies there."""
         fields, (y, x) = word.job.work.fields, word.place
-        start = self._small_parts.get(y % BANK_SIDE * BANK_SIDE + x % BANK_SIDE)
+        start = self._small_parts.get(word.bank)
         if start is None:
             return False
         place = y // BANK_SIDE * fields["residual_pitch"] + x // BANK_SIDE
         return fields["residual_base"] + place * fields["out_channels"] + word.channel >= start
-
-
-def _bank(word: Word) -> tuple[int, int]:
-    return word.place[0] % BANK_SIDE, word.place[1] % BANK_SIDE

@@ -149,10 +149,10 @@ def _conv_problems(node: Conv, graph: IntegerGraph) -> Iterator[str]:
             f"weights {node.weights.min()}..{node.weights.max()} exceed {low}..{high}"
             f" ({node.weight_bits} bits)"
         )
-    wide = node.weights.reshape(len(node.weights), -1).astype(np.int64)
+    flat = node.weights.reshape(len(node.weights), -1)
     bias = node.requantisation.bias
-    largest = np.where(wide > 0, wide, 0).sum(axis=1) * BYTE + bias
-    smallest = np.where(wide < 0, wide, 0).sum(axis=1) * BYTE + bias
+    largest = np.maximum(flat, 0).sum(axis=1, dtype=np.int64) * BYTE + bias
+    smallest = np.minimum(flat, 0).sum(axis=1, dtype=np.int64) * BYTE + bias
     if largest.max() > ACCUMULATOR_HIGH or smallest.min() < -ACCUMULATOR_HIGH - 1:
         yield f"sums {smallest.min()}..{largest.max()} can exceed {ACCUMULATOR_BITS} bits"
     if node.residual is None:
