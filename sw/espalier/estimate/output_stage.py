@@ -147,7 +147,7 @@ class OutputStage:
     def _busy(self, pe: int, cycle: int) -> bool | None:
         """Whether a PE begins a run in a cycle and needs the accumulators itself; None: not known yet.
 
-        Runs of a set's first block begin from zero, and a single filter's sum never leaves its lanes.
+        Runs of a set's first block begin from zero.
         """
         blocks, at = self.state.blocks, self._block[pe]
         while at < len(blocks) and blocks[at].end[pe] <= cycle:
@@ -158,9 +158,9 @@ class OutputStage:
             return None if cycle >= self.state.now + latencies.NEXT_BLOCK else False
         block = blocks[at]
         place = cycle - block.start[pe]
-        if place < 0 or block.first or block.work.filters[pe] == 1:
+        if place < 0 or block.first:
             return False
-        return bool(block.work.run_starts[pe][block.offset[pe] + place])
+        return block.work.reads[pe][block.offset[pe] + place] == 1
 
 
 def _fill(job: Job, before: int) -> int:

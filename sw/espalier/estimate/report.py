@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -68,7 +71,8 @@ def estimate_program(program: bytes, config: HardwareConfig) -> Estimate:
     """
     layers = read_program(program, config)
     machine = Machine(layers, config)
-    machine.run()
+    with _no_garbage():
+        machine.run()
     starts = [0, *(report for report, _ in machine.ends)]
     cycles = {id(job): report - start for start, (report, job) in zip(starts, machine.ends, strict=False)}
     found = [
@@ -87,6 +91,18 @@ def estimate_program(program: bytes, config: HardwareConfig) -> Estimate:
         _bytes(layers, Opcode.STORE, config),
         {**used, "layer_ends": rest},
     )
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Pause the garbage collector: the machine's queues grow to the end, so that it would search in vain."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _bytes(layers: list[LayerWork], opcode: Opcode, config: HardwareConfig) -> int:

@@ -60,12 +60,13 @@ class WordPort:
 
     def take(self) -> int:
         """Give the turn to a client; returns its number."""
-        chosen = self._order.choose([index for index, head in enumerate(self._heads) if head <= self.turn])
+        turn = self.turn
+        chosen = self._order.choose([index for index, head in enumerate(self._heads) if head <= turn])
         _, word = self.words[chosen][self._count[chosen]]
         self._count[chosen] += 1
         self._heads[chosen] = NEVER
-        self._next = max(self._next, self.turn + 1)
-        cycle = self.turn + self._latency
+        self._next = max(self._next, turn + 1)
+        cycle = turn + self._latency
         if not self._others:
             self._banks[cycle] = word.bank
         self._on_way.append((cycle, self._first + chosen, word))

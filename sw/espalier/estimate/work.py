@@ -24,7 +24,8 @@ class BranchWork:
 
     tile_y, tile_x: int64[tiles] in order. operators: int64[passes, blocks, PEs], cycles of every block
     with its nulls; nulls: int64[PEs] of them per tile. filters: int64[PEs], accumulators of a set.
-    run_starts: of every PE, a byte for every operator of the loop, 1 if it is the first of a run.
+    reads: of every PE, a byte for every operator of the loop, 1 if it is the first of a run and reads its
+    accumulator if that is not a set's first; a single filter's sum never leaves its lanes.
     pe, channel: int64[entries] and last: bool[entries] of the table; passes: slice of every pass in it.
     """
 
@@ -34,7 +35,7 @@ class BranchWork:
     operators: IntArray
     nulls: IntArray
     filters: IntArray
-    run_starts: list[bytes]
+    reads: list[bytes]
     pe: IntArray
     channel: IntArray
     last: npt.NDArray[np.bool_]
@@ -127,7 +128,7 @@ def _branch_work(
         operators,
         np.array([nulls for _, _, nulls, _ in loops], np.int64),
         np.array([head["filters"] for head, _, _, _ in loops], np.int64),
-        [starts for _, _, _, starts in loops],
+        [starts if head["filters"] != 1 else bytes(len(starts)) for head, _, _, starts in loops],
         columns["pe"],
         columns["out_channel"],
         columns["last"].astype(np.bool_),
