@@ -12,7 +12,7 @@ from espalier.backend.decode import tile_walk
 from espalier.backend.synthetic import RandomNetwork
 from espalier.errors import InternalError
 from espalier.estimate import latencies
-from espalier.estimate.jobs import Progress, WindowPlan
+from espalier.estimate.jobs import Progress, WindowPlan, Word
 from espalier.estimate.machine import Machine
 from espalier.estimate.report import estimate_program
 from espalier.estimate.turns import Order
@@ -104,21 +104,31 @@ def test_tiles_are_walked_in_runs():
 
 
 def test_progress_follows_the_rules_of_the_scoreboard():
+    def word(place, channel, final=False, last=False):
+        return Word(None, place, 0, channel, final, last)
+
     progress = Progress()
     progress.begin(layer=3, ordered=True, rests=False)
-    assert progress.passed(2, (0, 0), 0)  # works on another layer
-    assert not progress.passed(3, (0, 0), 0)
-    progress.place, progress.channel = (1, 2), 5
-    assert progress.passed(3, (1, 1), 60)
-    assert progress.passed(3, (1, 2), 5)
-    assert not progress.passed(3, (1, 2), 6)
-    assert not progress.passed(3, (2, 0), 0)
-    progress.final = True
-    assert progress.passed(3, (2, 0), 5)
-    progress.ordered = False
-    assert not progress.passed(3, (1, 2), 5)
+    assert progress.layer == 3 and progress.ended is None
+    assert progress.passed((0, 0), 0) is None
+    progress.write(20, word((1, 2), 5))
+    progress.write(24, word((1, 2), 7))
+    assert progress.passed((1, 1), 60) == 20
+    assert progress.passed((1, 2), 5) == 20
+    assert progress.passed((1, 2), 6) == 24
+    assert progress.passed((1, 2), 8) is None
+    assert progress.passed((2, 0), 0) is None
+    progress.write(28, word((1, 2), 7, final=True))
+    assert progress.passed((2, 0), 6) == 28
+    assert progress.passed((2, 0), 8) is None
+    progress.write(32, word((1, 2), 9, final=True, last=True))
+    assert progress.passed((2, 0), 60) == progress.ended == 32
+    progress.begin(layer=3, ordered=False, rests=False)
+    progress.write(40, word((1, 2), 9))
+    assert progress.passed((1, 1), 60) == 40
+    assert progress.passed((1, 2), 6) is None
     progress.begin(layer=3, ordered=False, rests=True)
-    assert progress.passed(3, (7, 7), 60)
+    assert progress.passed((7, 7), 60) < 0
 
 
 def test_turns_go_round():

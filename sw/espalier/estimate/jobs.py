@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from espalier.arch.feature_layout import BANK_SIDE
 from espalier.arch.program import Opcode
+from espalier.estimate import latencies
 from espalier.estimate.work import IntArray, LayerWork
+
+LONG_AGO = -1000  # cycle before all others
+_REMEMBERED = 4  # words of a writer
 
 
 @dataclass
@@ -41,27 +46,49 @@ class Job:
         return max(self.ended) if len(self.ended) == self.writers else None
 
 
-@dataclass
 class Progress:
-    """How far a writer has come, as the scoreboard holds it; -1 for the place: nothing written yet."""
+    """How far a writer has come, as the scoreboard holds it, and since when.
 
-    layer: int = -1
-    complete: bool = True
-    ordered: bool = False
-    final: bool = False
-    place: tuple[int, int] = (-1, -1)
-    channel: int = -1
+    layer: that it works on. ended: cycle of the layer's last word, None before it; `LONG_AGO` if it rests.
+    """
+
+    def __init__(self) -> None:
+        self.layer = -1
+        self.ended: int | None = LONG_AGO
+        self._ordered = False
+        # The latest words and their cycles. A window that waits for a word asks for it within fewer cycles
+        # than these take.
+        self._words: deque[tuple[int, Word]] = deque(maxlen=_REMEMBERED)
 
     def begin(self, layer: int, ordered: bool, rests: bool) -> None:
         """Start a layer, of which nothing is written yet."""
-        self.layer, self.ordered, self.complete = layer, ordered, rests
-        self.final, self.place, self.channel = False, (-1, -1), -1
+        self.layer, self._ordered = layer, ordered
+        self.ended = LONG_AGO if rests else None
+        self._words.clear()
 
-    def passed(self, layer: int, need: tuple[int, int], channel: int) -> bool:
-        """Whether the writer has written what a window of `channel` that reaches tile `need` reads."""
-        if self.complete or self.layer != layer or self.place > need:
-            return True
-        return self.ordered and self.channel >= channel and (self.place == need or self.final)
+    def write(self, cycle: int, word: Word) -> None:
+        """Note that a word is in the memory."""
+        self._words.append((cycle, word))
+        if word.last:
+            self.ended = cycle
+
+    def ended_by(self, issue: int) -> bool:
+        """Whether a window issued in that cycle need not look at what was written."""
+        return self.ended is not None and self.ended + latencies.PROGRESS <= issue
+
+    def passed(self, need: tuple[int, int], channel: int) -> int | None:
+        """Cycle in which it had written what a window of `channel` that reaches tile `need` reads.
+
+        None if it has not; much later words are as good as the one in question.
+        """
+        since = self.ended
+        for cycle, word in reversed(self._words):
+            place = word.place
+            through = self._ordered and word.channel >= channel and (place == need or word.final)
+            if not (through or word.last or place > need):
+                break
+            since = cycle
+        return since
 
 
 class Word(NamedTuple):

@@ -27,13 +27,16 @@ WALKER_PAST = 1  # walker takes a layer, to the condition that it is past the on
 
 # Window walker.
 WALK = 3  # `go` to the first request's issue
-HANDED_OVER = 1  # issue to the request being accepted
 REQUEST = 3  # issue to the request waiting for its turn
+REQUEST_ROOM = 1  # from an issue, at the latest, to the second request before it waiting for its turn
 CREDIT = 1  # a place in the buffer is reported free, to an issue that uses it
 PROGRESS = 2  # a word is in the memory, to an issue that needs it
 
 # A window's turn to come, to the first cycle in which it can leave the buffer.
 WINDOW = 14
+WINDOW_READ = (
+    7  # its turn, to its words being read; a tile from a small part is, a cycle after it is asked for
+)
 
 # Word writer.
 WRITE = 2  # `go` to the first word
@@ -55,11 +58,12 @@ RUN_READ = 3  # a run's first operator, to its reading of an accumulator
 NEXT_BLOCK = 17  # a window's turn, to the first operator of a block that needs it
 COMPLETE = 8  # start of the last beat of a word, to the word being complete, counting the beat
 WORD = 2  # a word is complete, to it waiting for the write port
-ENTERED = 3  # `go` to the first entry being in the buffer; the others follow one a cycle
-REFILL = 4  # entry taken, to another one being in the buffer
-AHEAD = 19  # entries in the buffer and on their way there
+FIRST_ENTRY = 1  # `go` to the first entry being read from the table; the others follow one a cycle
+ENTRY_SEEN = 3  # an entry is read, to its being counted in the buffer
+ENTRY_ROOM = 2  # entry taken, to another one being read because of it
+AHEAD = 16  # entries in the buffer, without the one that is due
 TILES_AHEAD = 16  # residual tiles that may be asked for ahead
-ASK_TILE = 3  # an entry is in the buffer, to its residual tile waiting for its turn
+ASK_TILE = 5  # an entry is read, to its residual tile waiting for its turn
 TILE_USED = 6  # end of the beats of a word with a residual tile, to another tile waiting for its turn
 TILE = 7  # a tile's turn, to its being read, if no word is written into the bank
 TILE_THERE = 6  # a tile is read, to the beats of its word
@@ -87,4 +91,4 @@ LOAD_WORD = 2  # last beat of a word, to the word waiting for the write port
 LOAD_END = 18  # last word accepted to EXECUTE of what waits for the LOAD
 STORE_DEPTH = 8  # tile words that a STORE asks for ahead
 STORE_TRIP = 16  # a word's first beat goes out, to the one of the word that takes its place
-STORE = 54  # EXECUTE of STORE to the next FETCH, without the words
+STORE = 53  # EXECUTE of STORE to the next FETCH, without the words

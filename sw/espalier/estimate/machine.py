@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from espalier.arch.config import HardwareConfig
-from espalier.arch.feature_banks import small_parts
 from espalier.arch.program import PATTERNS_PER_WORD, Follows, Opcode, descriptor_words
 from espalier.backend.decode import tile_walk
 from espalier.errors import InternalError
@@ -14,6 +13,7 @@ from espalier.estimate.branch import Branch
 from espalier.estimate.branch_state import NEVER, BranchJob
 from espalier.estimate.jobs import Job, Progress, Walk, WindowPlan
 from espalier.estimate.pool import PoolUnit
+from espalier.estimate.tile_port import SmallParts, TilePort
 from espalier.estimate.turns import WindowTurns
 from espalier.estimate.walker import WindowWalker
 from espalier.estimate.word_port import WordPort
@@ -51,13 +51,9 @@ class Machine:
         first = WordPort(0, words[:count], latencies.WRITTEN)
         second = WordPort(count, words[count:], latencies.WRITTEN_SECOND, (first,))
         self._ports = first, second
-        self._tiles = WordPort(
-            0,
-            [branch.state.tiles for branch in self.branches],
-            latencies.TILE,
-            (first, second),
-            small_parts(config),
-        )
+        self._small = SmallParts(config)
+        tiles = [branch.state.tiles for branch in self.branches]
+        self._tiles = TilePort(tiles, (first, second), self._small)
         self._wakes = [NEVER] * count
         self._wake = NEVER
 
@@ -85,7 +81,7 @@ class Machine:
                 elif event == second.done:
                     self._update(event, second)
                 elif event == tiles.done:
-                    self._read_tile(event)
+                    self._read_tile()
                 elif event == tiles.turn:
                     tiles.find(tiles.take())
                 elif event == first.turn:
@@ -95,11 +91,11 @@ class Machine:
                 else:
                     self._read(event)
 
-    def _read_tile(self, cycle: int) -> None:
-        """Read a residual tile, unless a word is written into its bank."""
+    def _read_tile(self) -> None:
+        """Read a residual tile, unless it has to give way."""
         read = self._tiles.finish()
         if read is not None:
-            self.branches[read[0]].tile(cycle)
+            self.branches[read[0]].tile(self._tiles.reading)
             self._follow(read[0])
 
     def _write(self, cycle: int, port: WordPort) -> None:
@@ -144,6 +140,7 @@ class Machine:
     def _read(self, cycle: int) -> None:
         """Hand a window to those that have the turn."""
         members = self._windows.take()
+        self._small.window(cycle, self.walkers[members[0]].window)
         for index in members:
             self._clients[index].arrive(cycle + latencies.WINDOW)
         for index in members:
@@ -161,9 +158,7 @@ class Machine:
         if arrived is None:
             return
         writer, word = arrived
-        progress = self.progress[writer]
-        progress.complete = word.last
-        progress.final, progress.place, progress.channel = word.final, word.place, word.channel
+        self.progress[writer].write(cycle, word)
         job = word.job
         if word.last and job.work.opcode != Opcode.LOAD:
             job.ended.append(cycle)
@@ -176,7 +171,6 @@ class Machine:
             self.pool.resume()
         for walker in self.walkers:
             if walker.follows:
-                walker.now = cycle
                 walker.resume()
                 self._windows.find()
 

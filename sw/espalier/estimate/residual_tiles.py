@@ -16,7 +16,9 @@ class ResidualTiles:
 
     def __init__(self, state: BranchState) -> None:
         self.state = state
-        self._coming: deque[Word | None] = deque()  # words of the entries that are not in the buffer yet
+        self._coming: deque[Word | None] = deque()  # words of the entries that are not read yet
+        self._read: list[int] = []  # when this layer's entries were read from the table,
+        self._taken: list[int] = []  # and taken from the buffer
         self._wanted: deque[tuple[int, Word]] = deque()  # tiles to ask for, and from when on
         self._asked = 0  # tiles, all layers together
         self._used: list[int] = []  # per tile, when another one may be asked for
@@ -26,13 +28,38 @@ class ResidualTiles:
         """Start a layer; entries: of all sets, empty if it has no residual."""
         self._needed = bool(entries)
         self._coming = deque(word for own in entries for _, word in own)
-        for number in range(min(latencies.AHEAD, len(self._coming))):
-            self._enter(go + latencies.ENTERED + number)
+        self._read, self._taken = [], []
+        self._fill(go + latencies.FIRST_ENTRY)
 
     def take(self, cycle: int) -> None:
-        """Note that an entry was taken, so that another one comes up."""
+        """Note that an entry was taken, so that others come up."""
         if self._coming:
-            self._enter(cycle + latencies.REFILL)
+            self._taken.append(cycle)
+            self._fill(0)
+
+    def _fill(self, earliest: int) -> None:
+        """Read entries while the buffer has room; it knows late of those that have been read before."""
+        read, taken = self._read, self._taken
+        cycle = earliest
+        while self._coming:
+            count = len(read)
+            if count:
+                cycle = max(cycle, read[-1] + 1)
+            seen = count
+            while seen and read[seen - 1] > cycle - latencies.ENTRY_SEEN:
+                seen -= 1
+            needed = seen - latencies.AHEAD  # entries that must have been taken
+            if needed > 0:
+                if len(taken) < needed:
+                    return
+                if taken[needed - 1] > cycle - latencies.ENTRY_ROOM:
+                    cycle += 1
+                    continue
+            read.append(cycle)
+            word = self._coming.popleft()
+            if word is not None:
+                self._wanted.append((cycle + latencies.ASK_TILE, word))
+                self._ask()
 
     def there(self) -> int | None:
         """Cycle from which the tile of the next word is there, None if that is not known yet."""
@@ -46,12 +73,6 @@ class ResidualTiles:
         """Note that the tile of the next word was used up."""
         if self._needed:
             self._used.append(cycle + latencies.TILE_USED)
-            self._ask()
-
-    def _enter(self, cycle: int) -> None:
-        word = self._coming.popleft()
-        if word is not None:
-            self._wanted.append((cycle + latencies.ASK_TILE, word))
             self._ask()
 
     def _ask(self) -> None:

@@ -8,15 +8,17 @@ from espalier.arch.program import Follows
 from espalier.estimate import latencies
 from espalier.estimate.jobs import Progress, Walk
 
-_Place = tuple[int, tuple[int, int]]  # patterns since the window before, last tile needed
+_Tile = tuple[int, int]
+_Place = tuple[int, _Tile, _Tile]  # patterns since the window before, last tile needed, centre
+Window = tuple[dict[str, int], _Tile, int]  # descriptor, centre tile, channel
 
 
 class WindowWalker:
     """Asks for windows in order.
 
     head: cycle at which the next request waits at the arbiter, None while that is not known or there is none.
-    mask: clients that must ask together. leaves: cycle at which each window left the requester's buffer; the
-    requester appends to it, and to `walks` the sequencer.
+    window: that it is for. mask: clients that must ask together. leaves: cycle at which each window left the
+    requester's buffer; the requester appends to it, and to `walks` the sequencer.
     """
 
     def __init__(self, depth: int, progress: list[Progress]) -> None:
@@ -25,9 +27,9 @@ class WindowWalker:
         self.walks: list[Walk] = []
         self.leaves: list[int] = []
         self.head: int | None = None
+        self.window: Window | None = None
         self.mask, self.asked, self.granted = 0, 0, 0
         self.follows = False  # the next request waits for progress
-        self.now = 0  # cycle of the latest progress
         self._free = 0  # from when on another layer can be taken, after the latest request
         self._steps = self._all()
 
@@ -67,9 +69,10 @@ class WindowWalker:
         writers = _writers(fields["follows"], self.progress)
         layer = fields["follows_layer"]
         leaves, depth = self.leaves, self.depth
+        room = before = -1  # when the two requests before this one waited for their turn
         for places in self._tiles(walk):
             for channel in range(walk.channels):
-                for gap, need in places:
+                for gap, need, middle in places:
                     issue = centre
                     place = self.asked - depth  # in the buffer, which the window before that one has left
                     if place >= 0:
@@ -77,18 +80,22 @@ class WindowWalker:
                             yield
                         issue = max(issue, leaves[place] + latencies.CREDIT)
                     if writers:
-                        writers = [w for w in writers if w.layer == layer and not w.complete]
-                    if writers:  # that are still at work
-                        issue = max(issue, centre + 1)
-                        if _behind(writers, layer, need, channel):
-                            self.follows = True
-                            while _behind(writers, layer, need, channel):
+                        writers = [w for w in writers if w.layer == layer and not w.ended_by(issue)]
+                    if writers:  # that may still be at work
+                        allowed = centre + 1
+                        for writer in writers:
+                            while (passed := writer.passed(need, channel)) is None:
+                                self.follows = True
                                 yield
                             self.follows = False
-                            issue = max(issue, self.now + latencies.PROGRESS)
-                    self.head = max(issue + latencies.REQUEST, self.granted + 1)
+                            allowed = max(allowed, passed + latencies.PROGRESS)
+                        issue = max(issue, allowed)
+                    issue = max(issue, room - latencies.REQUEST_ROOM)
+                    room = before
+                    self.window = fields, middle, channel
+                    self.head = before = max(issue + latencies.REQUEST, self.granted + 1)
                     # The last request leaves the walker when the one before has had its turn.
-                    self._free = max(issue + latencies.HANDED_OVER, self.granted - 1) + 1
+                    self._free = self.head - 1
                     yield
                     centre = max(issue + 1, centre + gap)
 
@@ -105,19 +112,12 @@ class WindowWalker:
                         min(max(stride * y + dy + 1, 0), last[0]),
                         min(max(stride * x + dx + 1, 0), last[1]),
                     ),
+                    (stride * y + dy, stride * x + dx),
                 )
                 for size, (dy, dx) in zip(walk.plan.sizes, walk.plan.offsets, strict=True)
             ]
             for _ in range(walk.passes):
                 yield places
-
-
-def _behind(writers: list[Progress], layer: int, need: tuple[int, int], channel: int) -> bool:
-    """Whether one of the writers has not passed yet."""
-    for writer in writers:  # noqa: SIM110 - a generator here costs a tenth of the whole simulation
-        if not writer.passed(layer, need, channel):
-            return True
-    return False
 
 
 def _writers(follows: int, progress: list[Progress]) -> list[Progress]:

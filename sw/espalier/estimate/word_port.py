@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 
-from espalier.arch.feature_layout import BANK_SIDE
 from espalier.estimate import latencies
 from espalier.estimate.branch_state import NEVER
 from espalier.estimate.jobs import Waiting, Word
@@ -17,8 +16,6 @@ class WordPort:
     turn: cycle of the next turn, NEVER while no word waits; `find` brings it up to date. done: cycle in
     which the next word may be written or read. latency: from a turn until then. others: ports that this one
     gives way to, when both want the same bank; then only so many words can be on their way.
-    small_parts: bank to first word that is read in two cycles, for a port that reads residual tiles; that
-    windows can go before them there is left out.
     """
 
     def __init__(
@@ -27,10 +24,8 @@ class WordPort:
         words: list[list[Waiting]],
         latency: int,
         others: tuple[WordPort, ...] = (),
-        small_parts: dict[int, int] | None = None,
     ) -> None:
         """`first`: number of the first client; words: of every client."""
-        self._small_parts = small_parts or {}
         self._free = 0  # from when on the next word may be written or read
         self.words = words
         self.turn = self.done = NEVER
@@ -70,7 +65,7 @@ class WordPort:
         if not self._others:
             self._banks[cycle] = word.bank
         self._on_way.append((cycle, self._first + chosen, word))
-        self.done = max(self._free, self._on_way[0][0])
+        self._find_done()
         self._find_turn()
         return self._first + chosen
 
@@ -83,10 +78,14 @@ class WordPort:
                 self.done = cycle + 1
                 return None
         self._banks[cycle] = word.bank
-        self._free = cycle + (2 if self._small_parts and self._in_small_part(word) else 1)
+        self._free = cycle + 1
         if len(self._on_way) == latencies.UNDER_WAY - 1:
             self._next = max(self._next, cycle)
             self._find_turn()
+        self._find_done()
+        return client, word
+
+    def _find_done(self) -> None:
         if self._on_way:
             cycle = self._on_way[0][0]
             if cycle < self._free:
@@ -95,13 +94,3 @@ class WordPort:
             self.done = cycle
         else:
             self.done = NEVER
-        return client, word
-
-    def _in_small_part(self, word: Word) -> bool:
-        """Whether the residual tile of a word lies there."""
-        fields, (y, x) = word.job.work.fields, word.place
-        start = self._small_parts.get(word.bank)
-        if start is None:
-            return False
-        place = y // BANK_SIDE * fields["residual_pitch"] + x // BANK_SIDE
-        return fields["residual_base"] + place * fields["out_channels"] + word.channel >= start
