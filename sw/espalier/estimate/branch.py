@@ -54,7 +54,7 @@ class Branch:
         self.state.now = max(self.state.now, cycle)
         self.moved = True
         next(self._output)
-        if self.state.short:
+        if self.state.begun is not None:
             self.resume()
 
     def resume(self) -> None:
@@ -62,7 +62,7 @@ class Branch:
         state = self.state
         self.moved = True
         blocks = drained = -1
-        while blocks != len(state.commits) or (state.short and drained != state.drained):
+        while blocks != len(state.commits) or (state.begun is not None and drained != state.drained):
             blocks, drained = len(state.commits), state.drained
             next(self._elements)
             next(self._output)

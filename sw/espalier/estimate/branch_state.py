@@ -52,6 +52,22 @@ class Block(NamedTuple):
     first: bool
 
 
+class BegunSet(NamedTuple):
+    """A set that some PEs of the branch can begin while others wait for accumulators.
+
+    block: number of its first block. operators, offset: per block and PE, operators and the place of the
+    first one in the loop. free_from: per PE, end of its operators before. needed: per PE, accumulators that
+    must have been freed.
+    """
+
+    work: BranchWork
+    block: int
+    operators: list[list[int]]
+    offset: list[list[int]]
+    free_from: list[int]
+    needed: list[int]
+
+
 @dataclass
 class BranchState:
     """Queues between the stages; all numbers are cycles, the latest last.
@@ -62,9 +78,9 @@ class BranchState:
     the end of its operators. freed: per PE and accumulator, from when on it can be used again. words: for
     the write port; turns: when they had their turn there. tiles: residual tiles asked for, tiles_read: when
     they were read. now: cycle of the latest event; wake: from when on the output stage can go on, even if
-    nothing happens in this branch. short: a PE waits for accumulators; drained: how many were freed.
-    wants_turn, wants_tile: the output stage waits for a turn at the write port, or for a
-    residual tile.
+    nothing happens in this branch. begun: the set for which a PE waits for accumulators; drained: how many
+    were freed. wants_turn, wants_tile: the output stage waits for a turn at the write port, or for a residual
+    tile.
     """
 
     pes: int
@@ -80,7 +96,7 @@ class BranchState:
     turns: list[int] = field(default_factory=list)
     tiles: list[Waiting] = field(default_factory=list)
     tiles_read: list[int] = field(default_factory=list)
-    short: bool = False
+    begun: BegunSet | None = None
     drained: int = 0
     wants_turn: bool = False
     wants_tile: bool = False

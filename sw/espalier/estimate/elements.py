@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from operator import add
 
 from espalier.estimate import latencies
-from espalier.estimate.branch_state import Block, BranchJob, BranchState
+from espalier.estimate.branch_state import BegunSet, Block, BranchJob, BranchState
 from espalier.estimate.work import BranchWork
 
 
@@ -41,10 +41,16 @@ class Elements:
             for _ in range(len(own.work.tile_y)):
                 for which, operators in enumerate(sets):
                     self._wanted = [wanted + more for wanted, more in zip(self._wanted, filters, strict=True)]
-                    while (free := self._accumulators_free()) is None:
-                        self.state.short = True
+                    needed = [wanted - self._accumulators for wanted in self._wanted]
+                    while (free := self._accumulators_free(needed)) is None:
+                        if self.state.begun is None:
+                            first = which * len(operators)
+                            offset = offsets[first : first + len(operators)]
+                            self.state.begun = BegunSet(
+                                own.work, block, operators, offset, self._finish, needed
+                            )
                         yield
-                    self.state.short = False
+                    self.state.begun = None
                     finish = self._finish
                     for number, cycles in enumerate(operators):
                         while len(commits) <= block:
@@ -71,16 +77,15 @@ class Elements:
         own.count.idle = sum(begun) - sum(self._finish)
         self._finish = begun
 
-    def _accumulators_free(self) -> list[int] | None:
+    def _accumulators_free(self, needed: list[int]) -> list[int] | None:
         """Cycle from which each PE has accumulators for its set; None if not known yet."""
         free = [0] * self.state.pes
-        for pe, wanted in enumerate(self._wanted):
-            needed = wanted - self._accumulators
-            if needed > 0:
+        for pe, number in enumerate(needed):
+            if number > 0:
                 freed = self.state.freed[pe]
-                if len(freed) < needed:
+                if len(freed) < number:
                     return None
-                free[pe] = freed[needed - 1]
+                free[pe] = freed[number - 1]
         return free
 
 

@@ -154,13 +154,33 @@ class OutputStage:
             at += 1
         self._block[pe] = at
         if at == len(blocks):
-            # Another block cannot come before its windows do.
-            return None if cycle >= self.state.now + latencies.NEXT_BLOCK else False
+            return self._busy_later(pe, cycle)
         block = blocks[at]
         place = cycle - block.start[pe]
         if place < 0 or block.first:
             return False
         return block.work.reads[pe][block.offset[pe] + place] == 1
+
+    def _busy_later(self, pe: int, cycle: int) -> bool | None:
+        """Whether it does so after the blocks that all PEs have begun; it may be ahead of others by a set."""
+        state, begun = self.state, self.state.begun
+        if begun is not None:
+            needed, freed = begun.needed[pe], state.freed[pe]
+            if needed > len(freed):
+                return False
+            end = begun.free_from[pe]
+            if needed > 0:
+                end = max(end, freed[needed - 1])
+            commits = state.commits[begun.block : begun.block + len(begun.operators)]
+            for number, commit in enumerate(commits):
+                start = max(end, commit)
+                end = start + begun.operators[number][pe]
+                if cycle < end:
+                    if number == 0 or cycle < start:
+                        return False
+                    return begun.work.reads[pe][begun.offset[number][pe] + cycle - start] == 1
+        # Another block cannot come before its windows do.
+        return None if cycle >= state.now + latencies.NEXT_BLOCK else False
 
 
 def _fill(job: Job, before: int) -> int:
