@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from espalier.arch.config import HardwareConfig
 from espalier.estimate import latencies
 from espalier.estimate.jobs import Job, Waiting, Word, bank_of
+from espalier.estimate.small_parts import SmallParts
 from espalier.estimate.work import LayerWork
 
 
@@ -60,12 +61,19 @@ class Load:
         yield
 
 
-def store_end(work: LayerWork, start: int) -> int:
-    """Cycle in which the descriptor after a STORE is fetched that is executed in cycle `start`."""
+def store_end(work: LayerWork, start: int, small: SmallParts) -> int:
+    """Cycle in which the descriptor after a STORE is fetched that is executed in cycle `start`.
+
+    No windows are read meanwhile, so that a word from a small part takes two cycles.
+    """
     fields = work.fields
-    asked, sent = -1, deque([0] * latencies.STORE_DEPTH, latencies.STORE_DEPTH)
+    asked = read = -1
+    gap, sent = 1, deque([0] * latencies.STORE_DEPTH, latencies.STORE_DEPTH)
     for number in range(fields["dram_words"]):
+        tile, channel = divmod(number, fields["in_channels"])
         room = sent[0] + latencies.STORE_TRIP if number >= latencies.STORE_DEPTH else 0
         asked = max(asked + 1, room)
-        sent.append(max(asked, sent[-1] + fields["store_beats"] if number else 0))
+        read = max(asked, read + gap)
+        gap = 2 if small.holds(fields, "in", divmod(tile, fields["in_tiles_x"]), channel) else 1
+        sent.append(max(read, sent[-1] + fields["store_beats"] if number else 0))
     return start + sent[-1] + fields["store_beats"] + latencies.STORE

@@ -13,7 +13,8 @@ from espalier.estimate.branch import Branch
 from espalier.estimate.branch_state import NEVER, BranchJob
 from espalier.estimate.jobs import Job, Progress, Walk, WindowPlan
 from espalier.estimate.pool import PoolUnit
-from espalier.estimate.tile_port import SmallParts, TilePort
+from espalier.estimate.small_parts import SmallParts
+from espalier.estimate.tile_port import TilePort
 from espalier.estimate.turns import WindowTurns
 from espalier.estimate.walker import WindowWalker
 from espalier.estimate.word_port import WordPort
@@ -187,7 +188,7 @@ class Machine:
                 self.load.start(work, time)
                 time += latencies.LOAD_STARTED
             elif work.opcode == Opcode.STORE:
-                time = dma.store_end(work, time)
+                time = dma.store_end(work, time, self._small)
             elif work.opcode in (Opcode.CONV, Opcode.POOL):
                 if work.fields["follows"] != Follows.LOAD and not work.fields["during_load"]:
                     yield lambda: self.load.end is not None

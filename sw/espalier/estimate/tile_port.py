@@ -2,51 +2,10 @@
 
 from __future__ import annotations
 
-from espalier.arch.config import HardwareConfig
-from espalier.arch.feature_banks import small_parts
-from espalier.arch.feature_layout import BANK_SIDE, tile_position
 from espalier.estimate import latencies
 from espalier.estimate.jobs import Waiting, Word
-from espalier.estimate.walker import Window
+from espalier.estimate.small_parts import SmallParts
 from espalier.estimate.word_port import WordPort
-
-_WORDS = 1 << 13  # addresses of a bank, which tiles outside the map wrap around in
-_REMEMBERED = 64  # cycles, more than from a window's turn to its words being read
-
-
-class SmallParts:
-    """Words of the banks that have one read port only, and the windows that come from them."""
-
-    def __init__(self, config: HardwareConfig) -> None:
-        self._starts = small_parts(config)
-        self._windows: list[tuple[int, Window | None]] = [(-1, None)] * _REMEMBERED
-
-    def window(self, turn: int, window: Window | None) -> None:
-        """Note that a window had its turn."""
-        cycle = turn + latencies.WINDOW_READ
-        self._windows[cycle % _REMEMBERED] = cycle, window
-
-    def holds(self, word: Word) -> bool:
-        """Whether the residual tile of a word lies there."""
-        start = self._starts.get(word.bank)
-        if start is None:
-            return False
-        fields = word.job.work.fields
-        base, pitch, channels = (fields[name] for name in ("residual_base", "residual_pitch", "out_channels"))
-        return tile_position(base, pitch, channels, *word.place, word.channel)[1] >= start
-
-    def refuses(self, cycle: int, bank: int) -> bool:
-        """Whether a window that is read in this cycle comes from the small part of a bank."""
-        read, window = self._windows[cycle % _REMEMBERED]
-        if read != cycle or window is None:
-            return False
-        fields, (tile_y, tile_x), channel = window
-        # The tile of the 3x3 neighbourhood that lies in the bank.
-        row, column = divmod(bank, BANK_SIDE)
-        y = tile_y - 1 + (row - tile_y + 1) % BANK_SIDE
-        x = tile_x - 1 + (column - tile_x + 1) % BANK_SIDE
-        base, pitch, channels = (fields[name] for name in ("in_base", "in_pitch", "in_channels"))
-        return tile_position(base, pitch, channels, y, x, channel)[1] % _WORDS >= self._starts[bank]
 
 
 class TilePort(WordPort):
@@ -68,7 +27,7 @@ class TilePort(WordPort):
         if self._asking is None:
             self.reading = self.done
             found = super().finish()
-            if found is None or not self._small.holds(found[1]):
+            if found is None or not self._holds(found[1]):
                 return found
             self._asking = found
             self.done = self.reading + 1
@@ -86,3 +45,6 @@ class TilePort(WordPort):
     def _find_done(self) -> None:
         if self._asking is None:
             super()._find_done()
+
+    def _holds(self, word: Word) -> bool:
+        return self._small.holds(word.job.work.fields, "residual", word.place, word.channel)

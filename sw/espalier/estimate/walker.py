@@ -8,9 +8,9 @@ from espalier.arch.program import Follows
 from espalier.estimate import latencies
 from espalier.estimate.jobs import Progress, Walk
 
-_Tile = tuple[int, int]
-_Place = tuple[int, _Tile, _Tile]  # patterns since the window before, last tile needed, centre
-Window = tuple[dict[str, int], _Tile, int]  # descriptor, centre tile, channel
+Tile = tuple[int, int]
+_Place = tuple[int, Tile, Tile]  # patterns since the window before, last tile needed, centre
+Window = tuple[dict[str, int], Tile, int]  # descriptor, centre tile, channel
 
 
 class WindowWalker:
