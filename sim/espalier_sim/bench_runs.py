@@ -21,6 +21,7 @@ from espalier.errors import CapacityError
 from espalier.ir.graph import IntegerGraph
 from espalier_sim.bench_losses import losses
 from espalier_sim.build import HARNESS_FOLDER, cache_folder, locked
+from espalier_sim.deviations import deviations
 from espalier_sim.hashing import source_hash
 from espalier_sim.images import compiled
 from espalier_sim.progress import Progress
@@ -46,8 +47,8 @@ class Job:
 def run_jobs(jobs: list[Job], progress: Progress) -> dict[str, list[dict[str, Any]]]:
     """Run all jobs, or take them from the cache; rows by section, in order.
 
-    A row holds name, facts and `result` (`RunResult.as_json`) with `losses`, or `error` if the network does
-    not fit the target.
+    A row holds name, facts and `result` (`RunResult.as_json`) with `losses` and `prediction` (`Deviations`),
+    or `error` if the network does not fit the target.
 
     Raises:
         UserError: a tool is missing.
@@ -75,7 +76,8 @@ def _outcome(job: Job, progress: Progress) -> dict[str, Any]:
         return {"error": str(error)}
     workload = Workload(graph.name, image, lower_integer_graph(graph, job.config))
     result = _run(workload, job.config, progress)
-    return {"result": result.as_json(), "losses": losses(result)}
+    prediction = dataclasses.asdict(deviations(result))
+    return {"result": result.as_json(), "losses": losses(result), "prediction": prediction}
 
 
 def _run(workload: Workload, config: HardwareConfig, progress: Progress) -> RunResult:

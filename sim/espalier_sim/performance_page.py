@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from espalier_sim.bench_losses import MEANINGS, STEPS
+from espalier_sim.deviations import LONG_LAYER
 from espalier_sim.performance_plots import PUBLISHED
 
 RESOURCES = (("lut", "LUT"), ("ff", "FF"), ("dsp", "DSP"), ("bram36", "BRAM36"), ("uram", "URAM"))
@@ -35,7 +36,7 @@ def page(found: dict[str, Any]) -> str:
         "resources": _resources,
     }
     parts += [part(found[name]) for name, part in further.items() if name in found]
-    parts.append(_speed(found))
+    parts += [_predictions(found), _speed(found)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -313,6 +314,43 @@ def _resources(found: dict[str, Any]) -> str:
             table(["module", "instances", *(title for _, title in RESOURCES)], rows),
         ]
     )
+
+
+def _predictions(found: dict[str, Any]) -> str:
+    """Compare predictions and RTL of all runs but those of the same program."""
+    names: dict[str, Callable[[str], str]] = {
+        "run": str,
+        "ablation": lambda name: f"without {name}",
+        "variant": str,
+        "density": lambda name: f"same density, {name}",
+        "shape": str,
+    }
+    cells = [
+        [
+            label(row["name"]),
+            row["result"]["target"],
+            row["prediction"]["long_layers"],
+            _percent(row["prediction"]["largest"]) if row["prediction"]["long_layers"] else "",
+            row["prediction"]["layer"],
+            _percent(row["prediction"]["total"]),
+        ]
+        for section, label in names.items()
+        for row in found.get(section, [])
+        if "prediction" in row
+    ]
+    header = ["network", "target", f"layers above {LONG_LAYER} cycles", "largest deviation of one", "of"]
+    return "\n\n".join(
+        [
+            "## Prediction against RTL",
+            "(predicted - counted) / counted, layer by layer. The cycle model simulates the compiled program"
+            f" by events. Layers of up to {LONG_LAYER} cycles only count in the total.",
+            table([*header, "deviation of the total"], cells),
+        ]
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{share:+.2%}" if share else "0"
 
 
 def _speed(found: dict[str, Any]) -> str:

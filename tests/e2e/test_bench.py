@@ -12,6 +12,8 @@ from espalier.errors import UserError
 from espalier_sim import bench_runs
 from espalier_sim.bench import bench
 
+# Sections of the page with runs of which the prediction is compared with RTL.
+PREDICTED = ("run", "ablation", "variant", "density", "shape")
 PLOTS = ("density.svg", "latency.svg", "layers.svg", "sim_run.svg", "waterfall.svg")
 
 pytestmark = pytest.mark.xdist_group("tiny")
@@ -48,6 +50,13 @@ def test_page_plots_and_twin(tiny_simulator, cache, tmp_path, monkeypatch):
         if "result" in row:
             assert sum(row["losses"].values()) == pytest.approx(row["result"]["cycles"])
             assert min(row["losses"].values()) > -1e-6
+    compared = text.split("\n## Prediction against RTL\n")[1].split("\n## ")[0]
+    for row in twin["run"] + twin["density"] + twin["shape"]:
+        if "result" in row:
+            counted, predicted = (row["result"][name] for name in ("cycles", "predicted_cycles"))
+            assert row["prediction"]["total"] == pytest.approx(predicted / counted - 1)
+            assert f"{row['name']} | tiny | {row['prediction']['long_layers']} | " in compared
+    assert compared.count("| tiny |") == sum(len(twin[name]) for name in PREDICTED) - 1
     main = twin["run"][0]["result"]
     overlap = next(row["result"] for row in twin["ablation"] if row["name"] == "overlapping layers")
     assert overlap["cycles"] > main["cycles"] > sum(layer["cycles"] for layer in main["layers"]) - 1

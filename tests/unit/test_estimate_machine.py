@@ -12,11 +12,14 @@ from espalier.backend.decode import tile_walk
 from espalier.backend.synthetic import RandomNetwork
 from espalier.errors import InternalError
 from espalier.estimate import latencies
-from espalier.estimate.jobs import Progress, WindowPlan, Word
+from espalier.estimate.dma import store_end
+from espalier.estimate.jobs import Job, Progress, WindowPlan, Word
 from espalier.estimate.machine import Machine
 from espalier.estimate.report import estimate_program
+from espalier.estimate.small_parts import SmallParts
+from espalier.estimate.tile_port import TilePort
 from espalier.estimate.turns import Order
-from espalier.estimate.work import read_program
+from espalier.estimate.work import LayerWork, read_program
 
 CONFIG = load_config("tiny")
 
@@ -170,3 +173,54 @@ def test_the_same_program_takes_the_same_time(image):
         machine.run()
     assert machines[0].cycles == machines[1].cycles
     assert np.all(np.diff([cycle for cycle, _ in machines[0].ends]) >= latencies.REPORT_HELD)
+
+
+def residual_word(channel):
+    fields = {"residual_base": 1500, "residual_pitch": 1, "out_channels": 1000}
+    job = Job(LayerWork(Opcode.CONV, fields, [], [], []), 0, 1)
+    return Word(job, (1, 0), 3, channel, False, False)
+
+
+def test_tiles_from_small_parts_wait_for_windows_from_there():
+    """Bank 3 of zcu104 has a small part from word 2048 on: of this tensor the channels from 548 on."""
+    small = SmallParts(load_config("zcu104"))
+    words = [(10 + number, residual_word(channel)) for number, channel in enumerate((600, 601, 100, 602))]
+    port = TilePort([words], (), small)
+    window = {"in_base": 0, "in_pitch": 1, "in_channels": 2100}
+
+    def run():
+        found = []
+        port.find(0)
+        while len(found) < len(words):
+            if port.turn < port.done:
+                port.find(port.take())
+            elif (read := port.finish()) is not None:
+                found.append((read[1].channel, port.reading))
+        return found
+
+    first = 10 + latencies.TILE
+    # One window from the small part, one from below it, one from the small part of no bank.
+    small.window(first + 1 - latencies.WINDOW_READ, (window, (0, 0), 2050))
+    small.window(first + 2 - latencies.WINDOW_READ, (window, (0, 0), 2047))
+    small.window(first + 4 - latencies.WINDOW_READ, (window, (0, 0), 100))
+    assert run() == [(600, first + 1), (601, first + 3), (100, first + 5), (602, first + 6)]
+
+
+def test_windows_around_the_map_are_read_where_their_addresses_wrap_to():
+    small = SmallParts(load_config("zcu104"))
+    window = {"in_base": 0, "in_pitch": 1, "in_channels": 64}
+    # The row above the map, three tile rows before row 2: at word -64 modulo 8192, in the small part.
+    small.window(0, (window, (0, 1), 0))
+    assert [small.refuses(latencies.WINDOW_READ, bank) for bank in (3, 6, 7)] == [False, True, True]
+    assert not small.refuses(latencies.WINDOW_READ + 1, 6)
+
+
+def test_a_store_reads_every_other_cycle_from_small_parts():
+    fields = {"in_pitch": 1, "in_tiles_x": 1, "in_channels": 8, "store_beats": 1, "dram_words": 16}
+    small = SmallParts(load_config("zcu104"))
+    ends = [
+        store_end(LayerWork(Opcode.STORE, fields | {"in_base": base}, [], [], []), 0, small)
+        for base in (0, 2048)
+    ]
+    # Only the second tile row lies in a bank with a small part: its eight words, the last of them once more.
+    assert ends[1] - ends[0] == 7

@@ -12,6 +12,7 @@ from espalier.arch.config import load_config
 from espalier.arch.registers import COUNTERS
 from espalier.backend.image import LayerInfo
 from espalier_sim.bench_losses import MEANINGS, STEPS, losses
+from espalier_sim.deviations import Deviations, deviations
 from espalier_sim.performance_page import table
 from espalier_sim.result import LayerResult, RunResult, layer_results, worst_stall
 
@@ -74,6 +75,21 @@ def test_a_network_of_one_layer():
     found = losses(run([layer("only", cycles=90, operators=100, ring_empty=30)], cycles=100))
     assert found["start"] == pytest.approx(30 / CONFIG.pes) and found["words"] == 0.0
     assert sum(found.values()) == pytest.approx(100)
+
+
+def test_deviations_are_those_of_long_layers_and_of_the_total():
+    rows = [
+        layer("short", cycles=500),
+        layer("exact", cycles=1000),
+        layer("early", cycles=2000),
+        layer("late", "max", cycles=800),
+    ]
+    predicted = {"short": 100, "exact": 1000, "early": 1990, "late": 802}
+    rows = [dataclasses.replace(own, predicted_cycles=predicted[own.name]) for own in rows]
+    result = dataclasses.replace(run(rows, cycles=5000), predicted_cycles=4990)
+    assert deviations(result) == Deviations(-0.002, 3, "early", -0.005)
+    assert deviations(run(rows[:1], cycles=500)) == Deviations(-1.0, 0, "", 0.0)
+    assert deviations(dataclasses.replace(result, layers=rows[1:2])) == Deviations(-0.002, 1, "", 0.0)
 
 
 def test_results_survive_json():
