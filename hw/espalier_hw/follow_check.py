@@ -41,21 +41,17 @@ class FollowCheck(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Build the block."""
         m = Module()
-        through, ended = Signal(self.writers), Signal(self.writers)
+        clear = Signal(self.writers)
         for index in range(self.writers):
             writer = self.progress[index]
             kind = {self.writers - 2: Follows.POOL, self.writers - 1: Follows.LOAD}.get(
                 index, Follows.BRANCHES
             )
-            m.d.sync += [
-                ended[index].eq(
-                    (self.layer.follows != kind)
-                    | (writer.layer != self.layer.follows_layer)
-                    | writer.complete
-                ),
-                through[index].eq(self.hold & self._through(writer)),
-            ]
-        m.d.comb += self.passed.eq((through | ended).all())
+            ended = (
+                (self.layer.follows != kind) | (writer.layer != self.layer.follows_layer) | writer.complete
+            )
+            m.d.comb += clear[index].eq(ended | (self.hold & self._through(writer)))
+        m.d.sync += self.passed.eq(clear.all())
         return m
 
     def _through(self, writer: data.View) -> Value:

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
 from espalier_hw.interfaces import BRANCH_LAYER, LAYER, tile_bits, tile_write_layout
-from espalier_hw.walks import TileWalk
+from espalier_hw.walks import TileWalk, count_to
 
 
 class PoolOutput(wiring.Component):
@@ -45,7 +45,7 @@ class PoolOutput(wiring.Component):
         m = Module()
         m.submodules.tiles = tiles = TileWalk()
         layer, write = self.layer, self.write
-        channel, last_channel = Signal(13), Signal()
+        channel, last_channel = Signal(13, reset_less=True), Signal()
         load = Signal()
         payload = Signal(tile_write_layout(self.config), reset_less=True)
         inside = self._inside(m, tiles.tile_y, tiles.tile_x)
@@ -59,12 +59,10 @@ class PoolOutput(wiring.Component):
             self.byte_take.eq(~write.valid),
             self.done.eq(write.valid & write.ready & write.payload.marks.last),
         ]
-        # Words are at least two cycles apart: what depends on the place of a word has a cycle for itself.
-        m.d.sync += last_channel.eq(channel == self.branch.channels - 1)
-        with m.If(self.go):
-            m.d.sync += channel.eq(0)
-        with m.Elif(load):
-            m.d.sync += channel.eq(Mux(last_channel, 0, channel + 1))
+        first, moves = self.go | last_channel, self.go | load
+        count_to(m, self.branch.channels, last_channel, first=first, moves=moves)
+        with m.If(moves):
+            m.d.sync += channel.eq(Mux(first, 0, channel + 1))
         with m.If(load):
             m.d.sync += [
                 write.valid.eq(1),

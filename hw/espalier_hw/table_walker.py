@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -12,7 +12,7 @@ from espalier.arch.config import HardwareConfig
 from espalier.arch.program import ACCUMULATOR_BITS, MULTIPLIER_BITS, TABLE_WORD_BITS
 from espalier_hw.interfaces import BRANCH_LAYER, LAYER, TABLE_ENTRY, TILE_ADDRESS, memory_write
 from espalier_hw.lutram_fifo import LutramFifo
-from espalier_hw.walks import TileWalk
+from espalier_hw.walks import TileWalk, count_to
 
 # Entries, and residual tiles, that may be fetched ahead: bridges the latency of the feature memory.
 AHEAD = 16
@@ -101,9 +101,9 @@ class TableWalker(wiring.Component):
         write_port, read_port = table.write_port(), table.read_port()
         m.submodules.tiles = tiles = TileWalk()
         active, step = Signal(), Signal()
-        # `left` counts down to 1 with a tile's last entry, `tile_end` says so without a comparison.
-        address, left, tile_end, single = Signal(14), Signal(14), Signal(), Signal()
-        m.d.sync += single.eq(self.branch.table_entries == 1)
+        address, tile_end = Signal(14, reset_less=True), Signal()
+        moves, first = self.go | step, self.go | tile_end
+        count_to(m, self.branch.table_entries, tile_end, first=first, moves=moves)
         m.d.comb += [
             write_port.en.eq(self.table_write.enable),
             write_port.addr.eq(self.table_write.address),
@@ -116,14 +116,8 @@ class TableWalker(wiring.Component):
             step.eq(active & room),
             tiles.step.eq(step & tile_end),
         ]
-        with m.If(self.go | (step & tile_end)):
-            m.d.sync += [
-                address.eq(self.branch.table_base),
-                left.eq(self.branch.table_entries),
-                tile_end.eq(single),
-            ]
-        with m.Elif(step):
-            m.d.sync += [address.eq(address + 1), left.eq(left - 1), tile_end.eq(left == 2)]
+        with m.If(moves):
+            m.d.sync += address.eq(Mux(first, self.branch.table_base, address + 1))
         with m.If(self.go):
             m.d.sync += active.eq(1)
         with m.Elif(step & tile_end & tiles.last):

@@ -21,7 +21,7 @@ from espalier_hw.interfaces import (
     memory_write,
     writers,
 )
-from espalier_hw.walks import SetWalk, TileWalk
+from espalier_hw.walks import SetWalk, TileWalk, count_to
 
 # A pattern on its way to a request: where the output tile maps to, before the pattern's own offset.
 _STEP = data.StructLayout({"pattern": PATTERN, "channel": 13, "base_y": 9, "base_x": 9})
@@ -89,9 +89,7 @@ class WindowWalker(wiring.Component):
         """
         m.submodules.tiles = tiles = TileWalk()
         m.submodules.set_walk = words = SetWalk(("tile_dy", "tile_dx", "row_offset", "fetch"))
-        active, advance = Signal(), Signal()
-        last_pass, pass_index = Signal(6), Signal(6)
-        pass_end = Signal()
+        active, advance, last_pass, pass_end = Signal(), Signal(), Signal(), Signal()
         for walk in (tiles, words):
             m.d.comb += [
                 walk.layer.eq(self.layer),
@@ -105,16 +103,15 @@ class WindowWalker(wiring.Component):
             words.pattern_data.eq(self.pattern_write.data),
             advance.eq(active & step_ready),
             words.step.eq(advance),
-            pass_end.eq(words.set_end & (pass_index == last_pass)),
+            pass_end.eq(words.set_end & last_pass),
             tiles.step.eq(advance & pass_end),
         ]
-        m.d.sync += last_pass.eq(self.layer.passes - 1)
+        pass_moves = self.go | (advance & words.set_end)
+        count_to(m, self.layer.passes, last_pass, first=self.go | last_pass, moves=pass_moves)
         with m.If(self.go):
-            m.d.sync += [active.eq(1), pass_index.eq(0)]
-        with m.Elif(advance & words.set_end):
-            m.d.sync += pass_index.eq(Mux(pass_end, 0, pass_index + 1))
-            with m.If(pass_end & tiles.last):
-                m.d.sync += active.eq(0)
+            m.d.sync += active.eq(1)
+        with m.Elif(advance & pass_end & tiles.last):
+            m.d.sync += active.eq(0)
         with m.If(step_ready):
             m.d.sync += [
                 step_valid.eq(active),
@@ -158,10 +155,11 @@ class WindowWalker(wiring.Component):
         """Put the request out once it is allowed and the requester has room for the answer."""
         m.submodules.places = places = RegisterSlice(_PLACE)
         layer, payload = self.layer, self.request.payload
-        credits = Signal(range(self.depth + 1), init=self.depth)
+        # One less than the windows that may still be asked for, so that the sign says whether one may.
+        credits = Signal(range(-self.depth, self.depth), init=self.depth - 1)
         m.d.sync += credits.eq(credits - issue + self.taken)
         m.d.comb += [
-            issue.eq(allowed & (credits != 0) & places.input.ready),
+            issue.eq(allowed & ~credits[-1] & places.input.ready),
             places.input.valid.eq(issue),
             places.input.payload.eq(centre.place),
             self.request.valid.eq(places.output.valid),
