@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -103,3 +103,23 @@ def delay(m: Module, value: Value, cycles: int, *, control: bool = False, name: 
         m.d.sync += later.eq(value)
         value = later
     return value
+
+
+def look_up(index: Value, values: Sequence[int], bits: int) -> Value:
+    """values[index], as a table for each bit: synthesis makes one LUT of it, if the index has six bits."""
+    tables = [sum((value >> bit & 1) << place for place, value in enumerate(values)) for bit in range(bits)]
+    return Cat(Const(table, len(values)).bit_select(index, 1) for table in tables)
+
+
+def room_for_more(m: Module, most: int, begun: Value, ended: Value) -> Value:
+    """Count what is under way, `most` at most; whether one more may begin in this cycle.
+
+    begun: one has begun in the cycle before; ended: one ends in this cycle.
+    """
+    bits = most.bit_length()
+    counts = range(1 << bits)
+    under_way = Signal(bits, name="under_way")
+    changes = [count + more - less for less in (0, 1) for more in (0, 1) for count in counts]
+    m.d.sync += under_way.eq(look_up(Cat(under_way, begun, ended), changes, bits))
+    room = [int(count + more < most) for more in (0, 1) for count in counts]
+    return look_up(Cat(under_way, begun), room, 1)

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.feature_layout import BANK_SIDE, BANKS
-from espalier_hw.arbitration import delay
+from espalier_hw.arbitration import delay, look_up
 from espalier_hw.feature_memory import FeatureMemory
 from espalier_hw.interfaces import WINDOW_REQUEST, tile_bits, window_bits
 from espalier_hw.tile_address import ADDRESS_BITS, TileAddress, sum_tree
-from espalier_hw.window_rows import START_BITS, WindowRows, look_up
+from espalier_hw.window_rows import START_BITS, WindowRows
 
 # Bank selector of a tile outside the map.
 _PAD = BANK_SIDE

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from amaranth.hdl import Cat, Const, Module, Signal, Value
+from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from espalier.arch.feature_layout import BANK_SIDE
 from espalier.arch.operators import WORD_TAPS
-from espalier_hw.arbitration import delay
+from espalier_hw.arbitration import delay, look_up
 
 # Bits of a ring position; the next bit up says that the stride is 2.
 START_BITS = 6
@@ -131,9 +129,3 @@ class WindowRows(wiring.Component):
                         with m.Case(value):
                             m.d.sync += target.eq(row)
         return targets
-
-
-def look_up(index: Value, values: Sequence[int], bits: int) -> Value:
-    """values[index], as a table for each bit: synthesis makes one LUT of it, if the index has six bits."""
-    tables = [sum((value >> bit & 1) << place for place, value in enumerate(values)) for bit in range(bits)]
-    return Cat(Const(table, len(values)).bit_select(index, 1) for table in tables)

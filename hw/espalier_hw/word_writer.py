@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
+from espalier_hw.arbitration import look_up
 from espalier_hw.extractor import SELECT, Extractor, select_columns
 from espalier_hw.interfaces import (
     BRANCH_LAYER,
@@ -81,8 +82,10 @@ class WordWriter(wiring.Component):
         word, word_valid, word_leaves = Signal(layout, reset_less=True), Signal(), Signal()
         cut, cut_valid = Signal(layout, reset_less=True), Signal()
         window_there, may_write = Signal(), Signal()
-        self._walk(m, word, word_valid, word_leaves)
-        room = self._room(m, word.wide, word_leaves & word.block_start)
+        wide = Signal()
+        m.d.sync += wide.eq(self.layer.block_words == 2 * UNIT_WORDS)
+        self._walk(m, word, word_valid, word_leaves, wide)
+        room = self._room(m, word.wide, wide, word_leaves & word.block_start)
         m.d.comb += [
             windows.write.eq(self.window_valid),
             windows.write_data.eq(self.window_data),
@@ -105,13 +108,14 @@ class WordWriter(wiring.Component):
         self._output(m, window, cut, cut_valid)
         return m
 
-    def _walk(self, m: Module, word: data.View, word_valid: Signal, word_leaves: Signal) -> None:
+    def _walk(
+        self, m: Module, word: data.View, word_valid: Signal, word_leaves: Signal, wide: Signal
+    ) -> None:
         """Walk the words of all sets, and cut each set into blocks of consecutive ring addresses."""
         m.submodules.walk = walk = SetWalk(("column_offset", "fetch"))
         step, block_end = Signal(), Signal()
         sets_left = Signal(19)
         slot, base = Signal(4), Signal(self.ring_bits)
-        last_slot, wide = Signal(4), self.layer.block_words == 2 * UNIT_WORDS
         m.d.comb += [
             walk.layer.eq(self.layer),
             walk.branch.eq(self.branch),
@@ -122,9 +126,8 @@ class WordWriter(wiring.Component):
             walk.pattern_data.eq(self.pattern_write.data),
             walk.step.eq(step),
             step.eq(self.busy & (~word_valid | word_leaves)),
-            block_end.eq((slot == last_slot) | walk.set_end),
+            block_end.eq((slot == Cat(Const(UNIT_WORDS - 1, 3), wide)) | walk.set_end),
         ]
-        m.d.sync += last_slot.eq(Mux(wide, 2 * UNIT_WORDS - 1, UNIT_WORDS - 1))
         with m.If(self.go):
             m.d.sync += [self.busy.eq(1), sets_left.eq(self.sets)]
         with m.Elif(step & walk.set_end):
@@ -148,30 +151,33 @@ class WordWriter(wiring.Component):
         with m.If(step | word_leaves):
             m.d.sync += word_valid.eq(step)
 
-    def _room(self, m: Module, word_wide: Value, starts: Value) -> Signal:
+    def _room(self, m: Module, word_wide: Value, layer_wide: Value, starts: Value) -> Signal:
         """Count the ring's units; high while every PE has room for another block.
 
         started, released: running numbers of units. The comparison takes a cycle, so that the cycle after
         a block's start is never one. The size is that of the word that waits or of the next, whichever is
-        larger: what waits was the next one in the cycle before.
+        larger: what waits was the next one in the cycle before. The numbers have three or four bits, so that
+        tables take fewer levels than carry chains.
         """
         most = self.config.ring_words // UNIT_WORDS
         bits = (most + 2).bit_length()
+        numbers = range(1 << bits)
+        advanced = [(number + units) % len(numbers) for units in (1, 2) for number in numbers]
+        crowded = [(need - released) % len(numbers) > most for released in numbers for need in numbers]
         started, needed, room = Signal(bits), Signal(bits), Signal()
         full = Signal(self.pes)
-        wide = word_wide | (self.layer.block_words == 2 * UNIT_WORDS)
-        m.d.comb += needed.eq(started + Mux(wide, 2, 1))
+        m.d.comb += needed.eq(look_up(Cat(started, word_wide | layer_wide), advanced, bits))
         with m.If(self.restart):
             m.d.sync += started.eq(0)
         with m.Elif(starts):
-            m.d.sync += started.eq(started + Mux(word_wide, 2, 1))
+            m.d.sync += started.eq(look_up(Cat(started, word_wide), advanced, bits))
         for pe in range(self.pes):
             released = Signal(bits, name=f"released_{pe}")
             with m.If(self.restart):
                 m.d.sync += released.eq(0)
             with m.Elif(self.release[pe]):
-                m.d.sync += released.eq(released + Mux(self.release_wide[pe], 2, 1))
-            m.d.comb += full[pe].eq((needed - released)[:bits] > most)
+                m.d.sync += released.eq(look_up(Cat(released, self.release_wide[pe]), advanced, bits))
+            m.d.comb += full[pe].eq(look_up(Cat(needed, released), crowded, 1))
         m.d.sync += room.eq(~full.any() & ~starts)
         return room
 
