@@ -6,6 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from espalier.arch.feature_layout import BANK_SIDE, BANKS
 from espalier_hw.arbitration import delay
 from espalier_hw.interfaces import TILE_ADDRESS
 
@@ -19,13 +20,28 @@ _OFFSET = 768
 
 
 def sum_tree(terms: list[Value], bits: int) -> Value:
-    """Sum of all terms modulo 2**bits: three become two without a carry chain, until there are two."""
+    """Sum of all terms modulo 2**bits, with one carry chain.
+
+    Before it, five or six terms become three, as functions of one LUT each; three become two.
+    """
     while len(terms) > 2:
-        rest = terms[len(terms) // 3 * 3 :]
-        for a, b, c in zip(terms[::3], terms[1::3], terms[2::3], strict=False):
-            rest += [(a ^ b ^ c)[:bits], ((a & b | a & c | b & c) << 1)[:bits]]
-        terms = rest
+        some = 3 if len(terms) < 5 else min(len(terms), 6)
+        counts = _count_ones([Value.cast(term) for term in terms[:some]])
+        terms = terms[some:] + [(count << place)[:bits] for place, count in enumerate(counts)]
     return sum(terms, Const(0, 1))[:bits]
+
+
+def _count_ones(terms: list[Value]) -> list[Value]:
+    """Count the ones at each place of three, five or six terms; bits of the count, lowest first."""
+    if len(terms) == 3:
+        a, b, c = terms
+        return [a ^ b ^ c, a & b | a & c | b & c]
+    ones, twos = _count_ones(terms[:3])
+    if len(terms) == 5:
+        ones, more = _count_ones([ones, *terms[3:]])
+        return [ones, twos ^ more, twos & more]
+    others, more = _count_ones(terms[3:])
+    return [ones ^ others, *_count_ones([twos, more, ones & others])]
 
 
 def recode(factor: Value) -> list[Value]:
@@ -55,6 +71,11 @@ def digit_products(value: Value, digits: Value) -> list[Value]:
         terms.append(Cat(below, chosen ^ negative.replicate(ADDRESS_BITS))[:ADDRESS_BITS])
         below = Cat(Const(0, 2 * place), negative, Const(0, 1))
     return terms
+
+
+def one_bank(row: Value, column: Value) -> list[Value]:
+    """One bit a bank: whether it is the one of this row and column, 0..2 each."""
+    return [(row == index // BANK_SIDE) & (column == index % BANK_SIDE) for index in range(BANKS)]
 
 
 class TileAddress(wiring.Component):

@@ -8,12 +8,12 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from espalier.arch.feature_layout import BANK_SIDE, BANKS
-from espalier_hw.arbitration import HoldingRegister, RoundRobin, delay, select
+from espalier.arch.feature_layout import BANKS
+from espalier_hw.arbitration import HoldingRegister, RoundRobin, delay, room_for_more, select
 from espalier_hw.feature_memory import FeatureMemory, at_least
 from espalier_hw.interfaces import TILE_ADDRESS
-from espalier_hw.lutram_fifo import LutramFifo
-from espalier_hw.tile_address import ADDRESS_BITS, TileAddress
+from espalier_hw.lutram_fifo import EarlyFifo
+from espalier_hw.tile_address import ADDRESS_BITS, TileAddress, one_bank
 
 # Reads between choice and memory: as many as cycles from a choice until its place is known to be free again.
 _UNDER_WAY = 8
@@ -84,10 +84,14 @@ class TileReader(wiring.Component):
         m.d.comb += Value.cast(position.address).eq(address)
         arrived = delay(m, owner, TileAddress.LATENCY, control=True, name="owner")
 
-        place = Cat(position.word, position.bank_row, position.bank_column, arrived)
-        m.submodules.waiting = waiting = LutramFifo(len(place), _UNDER_WAY)
+        # What decides comes first: the bank, and whether the read may be refused.
+        small = self._small(one_bank(position.bank_row, position.bank_column), position.word)
+        place = Cat(position.bank_row, position.bank_column, small, position.word, arrived)
+        m.submodules.waiting = waiting = EarlyFifo(len(place), _UNDER_WAY, 5)
         m.d.comb += [waiting.write.eq(arrived.any()), waiting.write_data.eq(place)]
-        word, row, column, reader = _split(waiting.read_data, ADDRESS_BITS, 2, 2, self.branches + 1)
+        row, column, refusable, word, reader = _split(
+            waiting.read_data, 2, 2, 1, ADDRESS_BITS, self.branches + 1
+        )
         clash = Cat(
             coming & (row == self.coming_row[port]) & (column == self.coming_column[port])
             for port, coming in enumerate(self.coming)
@@ -100,12 +104,10 @@ class TileReader(wiring.Component):
             waiting.read.eq(reading),
         ]
         read_address, asking = Signal(ADDRESS_BITS, reset_less=True), Signal(self.branches + 1)
-        bank = row * BANK_SIDE + column
-        banks = [bank == index for index in range(BANKS)]
         with m.If(~self.refused):
             m.d.sync += [
-                enable.eq(Cat(reading & chosen for chosen in banks)),
-                uncertain.eq(reading & self._small(banks, word)),
+                enable.eq(Cat(reading & chosen for chosen in one_bank(row, column))),
+                uncertain.eq(reading & refusable),
                 read_address.eq(word),
                 asking.eq(Mux(reading, reader, 0)),
             ]
@@ -118,7 +120,7 @@ class TileReader(wiring.Component):
             self.residual_valid.eq(answered[:-1]),
             self.store_valid.eq(answered[-1]),
         ]
-        self._count(m, room, owner.any(), reading)
+        m.d.comb += room.eq(room_for_more(m, _UNDER_WAY, owner.any(), reading))
         return m
 
     def _small(self, banks: list[Value], word: Value) -> Value:
@@ -127,12 +129,6 @@ class TileReader(wiring.Component):
         for bank, start in self.small_parts.items():
             starts[start].append(banks[bank])
         return Cat(Cat(some).any() & at_least(word, start) for start, some in starts.items()).any()
-
-    def _count(self, m: Module, room: Signal, begun: Value, reading: Value) -> None:
-        """`room` is low when no further read may begin; it knows one cycle late of those that have begun."""
-        under_way = Signal(range(_UNDER_WAY + 1))
-        m.d.sync += under_way.eq(under_way + begun - reading)
-        m.d.comb += room.eq(under_way + begun < _UNDER_WAY)
 
 
 def _split(value: Value, *widths: int) -> list[Value]:

@@ -11,10 +11,10 @@ from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.feature_layout import BANK_SIDE, BANKS
-from espalier_hw.arbitration import HoldingRegister, RoundRobin, delay, select
+from espalier_hw.arbitration import HoldingRegister, RoundRobin, delay, look_up, room_for_more, select
 from espalier_hw.interfaces import TILE_ADDRESS, WRITE_MARKS, WRITTEN, tile_bits, tile_write_layout
-from espalier_hw.lutram_fifo import LutramFifo
-from espalier_hw.tile_address import ADDRESS_BITS, TileAddress
+from espalier_hw.lutram_fifo import EarlyFifo
+from espalier_hw.tile_address import ADDRESS_BITS, TileAddress, one_bank
 
 # Words of a port that gives way, between choice and memory: as many as cycles from a choice until its place
 # is known to be free again.
@@ -118,21 +118,26 @@ class WritePort(wiring.Component):
         m.d.comb += place.eq(Cat(position.bank_row, position.bank_column, position.word))
         busy = waiting | Cat(owners).any()
         if self.yields:
-            place, writing, about, content = self._give_way(m, room, owners, place, about, content)
-            busy |= writing.any() | m.submodules.waiting.available
+            starts, place, writing, about, content = self._give_way(m, room, owners, place, about, content)
+            busy |= m.submodules.waiting.available
         else:
             m.d.comb += [room.eq(1), self.coming.eq(owners[-1].any())]
-            writing = owners[-1]
+            starts, writing = self.coming, owners[-1]
         m.d.comb += [self.coming_row.eq(place.row), self.coming_column.eq(place.column)]
-        self._write(m, place, writing, about, content, busy)
+        self._write(m, place, starts, writing, about, content, busy)
         return m
 
     def _give_way(
         self, m: Module, room: Signal, owners: list[Value], place: Value, about: Value, content: Value
-    ) -> tuple[data.View[data.StructLayout], Value, Value, Value]:
-        """Keep words whose address is known until the other port leaves their bank alone."""
+    ) -> tuple[Value, data.View[data.StructLayout], Value, Value, Value]:
+        """Keep words whose address is known until the other port leaves their bank alone.
+
+        Returns whether a word goes, its place, whose it is, and what else belongs to it.
+        """
         fields = [Value.cast(place), owners[-1], about, content]
-        m.submodules.waiting = waiting = LutramFifo(sum(map(len, fields)), _UNDER_WAY)
+        # The first fields of a place, its bank, decide in the cycle in which they are the oldest.
+        bank_bits = _PLACE["word"].offset
+        m.submodules.waiting = waiting = EarlyFifo(sum(map(len, fields)), _UNDER_WAY, bank_bits)
         m.d.comb += [waiting.write.eq(owners[-1].any()), waiting.write_data.eq(Cat(fields))]
         parts, start = [], 0
         for field in fields:
@@ -141,41 +146,39 @@ class WritePort(wiring.Component):
         oldest = Signal(_PLACE, name="oldest")
         clash = self.other_coming & (oldest.row == self.other_row) & (oldest.column == self.other_column)
         going = Signal()
-        under_way = Signal(range(_UNDER_WAY + 1))
-        begun = owners[0].any()
         m.d.comb += [
             oldest.as_value().eq(parts[0]),
             going.eq(waiting.available & ~clash),
             waiting.read.eq(going),
-            room.eq(under_way + begun < _UNDER_WAY),
+            room.eq(room_for_more(m, _UNDER_WAY, owners[0].any(), going)),
             self.coming.eq(waiting.available),
         ]
-        m.d.sync += under_way.eq(under_way + begun - going)
-        return oldest, Mux(going, parts[1], 0), parts[2], parts[3]
+        return going, oldest, Mux(going, parts[1], 0), parts[2], parts[3]
 
     def _write(
         self,
         m: Module,
         place: data.View[data.StructLayout],
+        starts: Value,
         writing: Value,
         about: Value,
         content: Value,
         busy: Value,
     ) -> None:
         """Register everything once more, the bank decoded."""
-        index = place.row * BANK_SIDE + place.column
+        numbers = [row * BANK_SIDE + column for row in range(4) for column in range(4)]
         bank, enable, written = Signal(4, reset_less=True), Signal(BANKS), Signal(self.writers)
         address = Signal(ADDRESS_BITS, reset_less=True)
         kept = Signal(self._content_bits, name="kept", reset_less=True)
         word = Signal(len(about), name="word", reset_less=True)
         m.d.sync += [
-            bank.eq(index),
+            bank.eq(look_up(Cat(place.column, place.row), numbers, 4)),
             address.eq(place.word),
-            enable.eq(Cat(writing.any() & (index == number) for number in range(BANKS))),
+            enable.eq(Cat(starts & chosen for chosen in one_bank(place.row, place.column))),
             written.eq(writing),
             word.eq(about),
         ]
-        with m.If(writing.any()):
+        with m.If(starts):
             m.d.sync += kept.eq(content)
         marks = WRITE_MARKS.size
         m.d.comb += [
