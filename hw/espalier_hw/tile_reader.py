@@ -12,7 +12,7 @@ from espalier.arch.feature_layout import BANKS
 from espalier_hw.arbitration import HoldingRegister, RoundRobin, delay, room_for_more, select
 from espalier_hw.feature_memory import FeatureMemory, at_least
 from espalier_hw.interfaces import TILE_ADDRESS
-from espalier_hw.lutram_fifo import EarlyFifo
+from espalier_hw.read_queue import ReadQueue
 from espalier_hw.tile_address import ADDRESS_BITS, TileAddress, one_bank
 
 # Reads between choice and memory: as many as cycles from a choice until its place is known to be free again.
@@ -22,13 +22,13 @@ _UNDER_WAY = 8
 class TileReader(wiring.Component):
     """One single read a cycle: residual tiles (round robin), then tiles to store.
 
-    A read waits in a cycle in which a word is written into its bank; reads keep their order. A read from the
-    small part of a bank (see `FeatureBank`) takes two cycles, as it may be refused, and is repeated while it
-    is: while windows come from these words too. They do not come for ever: branches that wait for a residual
-    tile soon stop asking for windows, all others have enough of them when the layer ends, and tiles are
-    stored when no layer is at work.
+    A read waits in a cycle in which a word is written into its bank, and one of another requester may go
+    before it (see `ReadQueue`). A read from the small part of a bank (see `FeatureBank`) takes two cycles, as
+    it may be refused, and is repeated while it is: while windows come from these words too. They do not come
+    for ever: branches that wait for a residual tile soon stop asking for windows, all others have enough of
+    them when the layer ends, and tiles are stored when no layer is at work.
     residual_valid (one bit a branch), store_valid: the requester's word is on `FeatureMemory.tile_data` now;
-    answers come in the order of the requests and are never refused. coming*: of both write ports, see
+    answers come in the order of the reads and are never refused. coming*: of both write ports, see
     `WritePort`.
     tile_enable, tile_address, refused: ports of `FeatureMemory`.
     """
@@ -84,32 +84,33 @@ class TileReader(wiring.Component):
         m.d.comb += Value.cast(position.address).eq(address)
         arrived = delay(m, owner, TileAddress.LATENCY, control=True, name="owner")
 
-        # What decides comes first: the bank, and whether the read may be refused.
-        small = self._small(one_bank(position.bank_row, position.bank_column), position.word)
-        place = Cat(position.bank_row, position.bank_column, small, position.word, arrived)
-        m.submodules.waiting = waiting = EarlyFifo(len(place), _UNDER_WAY, 5)
-        m.d.comb += [waiting.write.eq(arrived.any()), waiting.write_data.eq(place)]
-        row, column, refusable, word, reader = _split(
-            waiting.read_data, 2, 2, 1, ADDRESS_BITS, self.branches + 1
-        )
-        clash = Cat(
-            coming & (row == self.coming_row[port]) & (column == self.coming_column[port])
-            for port, coming in enumerate(self.coming)
-        ).any()
-        reading = Signal()
+        m.submodules.queue = queue = ReadQueue(self.branches + 1, _UNDER_WAY)
+        banks = one_bank(position.bank_row, position.bank_column)
         # One bit a bank, and whether the read that is being asked for may be refused.
         enable, uncertain = Signal(BANKS), Signal()
         m.d.comb += [
-            reading.eq(waiting.available & ~clash & ~uncertain),
-            waiting.read.eq(reading),
+            queue.write.eq(arrived.any()),
+            queue.written.row.eq(position.bank_row),
+            queue.written.column.eq(position.bank_column),
+            queue.written.refusable.eq(self._small(banks, position.word)),
+            queue.written.owner.eq(arrived),
+            queue.written.word.eq(position.word),
+            queue.hold.eq(uncertain),
         ]
+        for port in range(2):
+            m.d.comb += [
+                queue.coming[port].eq(self.coming[port]),
+                queue.coming_row[port].eq(self.coming_row[port]),
+                queue.coming_column[port].eq(self.coming_column[port]),
+            ]
+        reading, chosen = queue.reading, queue.chosen
         read_address, asking = Signal(ADDRESS_BITS, reset_less=True), Signal(self.branches + 1)
         with m.If(~self.refused):
             m.d.sync += [
-                enable.eq(Cat(reading & chosen for chosen in one_bank(row, column))),
-                uncertain.eq(reading & refusable),
-                read_address.eq(word),
-                asking.eq(Mux(reading, reader, 0)),
+                enable.eq(Cat(reading & own for own in one_bank(chosen.row, chosen.column))),
+                uncertain.eq(reading & chosen.refusable),
+                read_address.eq(chosen.word),
+                asking.eq(Mux(reading, chosen.owner, 0)),
             ]
         answered = delay(
             m, Mux(self.refused, 0, asking), FeatureMemory.TILE_LATENCY, control=True, name="answered"
@@ -129,12 +130,3 @@ class TileReader(wiring.Component):
         for bank, start in self.small_parts.items():
             starts[start].append(banks[bank])
         return Cat(Cat(some).any() & at_least(word, start) for start, some in starts.items()).any()
-
-
-def _split(value: Value, *widths: int) -> list[Value]:
-    """Fields of a value, lowest first."""
-    fields, start = [], 0
-    for width in widths:
-        fields.append(value[start : start + width])
-        start += width
-    return fields

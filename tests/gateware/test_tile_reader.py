@@ -8,11 +8,11 @@ from espalier.arch.feature_layout import tile_position
 from espalier_hw.tile_reader import TileReader
 
 
-def run(tensor, requests, rng, stall, writes, refusals=0.0):
+def run(tensor, requests, rng, stall, writes, refusals=0.0, written=1.0):
     """Returns reads (bank, word) and answers (requester), in order, with their cycles.
 
-    writes: probability that a word is written in a cycle, into bank 0 if it is 1; refusals: that a read is
-    refused.
+    writes: probability that a word is written in a cycle, into bank 0 if it is 1 (and then only in so many
+    cycles, `written`); refusals: that a read is refused.
     """
     # Tiles of the bank rows 1 and 2 are in small parts if reads are refused at all.
     dut = TileReader(2, dict.fromkeys(range(3, 9), 0) if refusals else None)
@@ -31,7 +31,7 @@ def run(tensor, requests, rng, stall, writes, refusals=0.0):
         total = sum(map(len, requests))
         while len(answers) < total:
             # A word that is announced now is written in the next cycle.
-            coming = rng.random() < writes
+            coming = rng.random() < (written if writes == 1 else writes)
             bank = 0 if writes == 1 else rng.randrange(9)
             port = rng.randrange(2)
             ctx.set(dut.coming[port], coming)
@@ -80,7 +80,7 @@ def test_reads_are_answered_in_order(stall, writes, refusals):
     if stall == 0.0:
         owners = [owner for _, owner in answers]
         assert 2 not in owners[2:118], "tiles to store come last"
-        assert abs(owners[:60].count(0) - owners[:60].count(1)) < 2, "branches take turns"
+        assert abs(owners[:60].count(0) - owners[:60].count(1)) < 4, "branches take turns"
         if writes == 0.0:
             assert reads[-1][0] - reads[0][0] == 179, "one read a cycle"
 
@@ -92,3 +92,16 @@ def test_reads_of_other_banks_never_wait():
     places = [place for place in tensor.all_tiles() if place[:2] != (0, 0)]
     reads, _ = run(tensor, [places, [], []], rng, 0.0, 1)
     assert reads[-1][0] - reads[0][0] == len(places) - 1
+
+
+def test_a_read_that_waits_lets_others_go_first():
+    """Bank 0 is written in half of the cycles; the reads of another bank go on meanwhile."""
+    rng = generator(5)
+    tensor = Tensor(rng, 4, 0, 3, 3, 64)
+    waiting = [place for place in tensor.all_tiles() if place[:2] == (0, 0)]
+    others = [place for place in tensor.all_tiles() if place[:2] == (1, 1)]
+    written = 0.45
+    reads, _ = run(tensor, [waiting, others, []], rng, 0.0, 1, written=written)
+    assert len(reads) == 128
+    in_order = len(others) + len(waiting) / (1 - written)
+    assert reads[-1][0] - reads[0][0] < 0.9 * in_order

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from espalier.estimate import latencies
+from espalier.estimate.branch_state import NEVER
 from espalier.estimate.jobs import Waiting, Word
 from espalier.estimate.small_parts import SmallParts
 from espalier.estimate.word_port import WordPort
@@ -11,8 +12,9 @@ from espalier.estimate.word_port import WordPort
 class TilePort(WordPort):
     """Residual tiles that output stages ask for. A read from a small part waits for windows from there.
 
-    `done` is then the cycle in which that is seen; reading: cycle in which the tile that `finish` returns was
-    read.
+    A read whose bank is written steps aside, so that one of another branch can go before it. `done`: of a
+    read from a small part also the cycle in which that is seen; reading: cycle in which the tile that
+    `finish` returns was read.
     """
 
     def __init__(self, words: list[list[Waiting]], others: tuple[WordPort, ...], small: SmallParts) -> None:
@@ -20,13 +22,14 @@ class TilePort(WordPort):
         super().__init__(0, words, latencies.TILE, others)
         self._small = small
         self._asking: tuple[int, Word] | None = None  # a read from a small part
+        self._aside: tuple[int, Word] | None = None
         self.reading = 0
 
     def finish(self) -> tuple[int, Word] | None:
         """Read the next tile: its branch and word; None if it has to give way."""
         if self._asking is None:
             self.reading = self.done
-            found = super().finish()
+            found = self._choose(self.done)
             if found is None or not self._holds(found[1]):
                 return found
             self._asking = found
@@ -42,9 +45,38 @@ class TilePort(WordPort):
         self._find_done()
         return found
 
+    def _choose(self, cycle: int) -> tuple[int, Word] | None:
+        """Read the tile aside or else the oldest of the others, which may take the place aside."""
+        found = None
+        if self._aside is not None and not self._clashes(cycle, self._aside[1]):
+            found, self._aside = self._aside, None
+        if self._on_way and self._on_way[0][0] <= cycle:
+            _, client, word = self._on_way[0]
+            clash = self._clashes(cycle, word)
+            if found is not None or (clash and self._aside is None):
+                self._aside = client, word
+                self._on_way.popleft()
+            elif not clash and (self._aside is None or self._aside[0] != client):
+                found = client, word
+                self._on_way.popleft()
+        self._free = cycle + 1
+        if found is not None:
+            self._use(cycle, found[1])
+        self._find_done()
+        return found
+
+    @property
+    def _waiting(self) -> int:
+        return len(self._on_way) + (self._aside is not None)
+
     def _find_done(self) -> None:
-        if self._asking is None:
-            super()._find_done()
+        if self._asking is not None:
+            return
+        self.done = NEVER
+        if self._aside is not None:
+            self.done = self._free
+        elif self._on_way:
+            self.done = max(self._free, self._on_way[0][0])
 
     def _holds(self, word: Word) -> bool:
         return self._small.holds(word.job.work.fields, "residual", word.place, word.channel)

@@ -48,7 +48,7 @@ class WordPort:
 
     def _find_turn(self) -> None:
         first = min(self._heads)
-        if first == NEVER or (self._others and len(self._on_way) >= latencies.UNDER_WAY):
+        if first == NEVER or (self._others and self._waiting >= latencies.UNDER_WAY):
             self.turn = NEVER
         else:
             self.turn = max(first, self._next)
@@ -72,18 +72,30 @@ class WordPort:
     def finish(self) -> tuple[int, Word] | None:
         """Write or read the next word: its client and the word; None if it has to give way."""
         cycle, client, word = self._on_way.popleft()
-        for other in self._others:
-            if other._banks.get(cycle) == word.bank:
-                self._on_way.appendleft((cycle + 1, client, word))
-                self.done = cycle + 1
-                return None
-        self._banks[cycle] = word.bank
-        self._free = cycle + 1
-        if len(self._on_way) == latencies.UNDER_WAY - 1:
-            self._next = max(self._next, cycle)
-            self._find_turn()
+        if self._clashes(cycle, word):
+            self._on_way.appendleft((cycle + 1, client, word))
+            self.done = cycle + 1
+            return None
+        self._use(cycle, word)
         self._find_done()
         return client, word
+
+    @property
+    def _waiting(self) -> int:
+        """Words that had their turn."""
+        return len(self._on_way)
+
+    def _clashes(self, cycle: int, word: Word) -> bool:
+        """Whether another port, which goes first, uses the word's bank in a cycle."""
+        return any(other._banks.get(cycle) == word.bank for other in self._others)
+
+    def _use(self, cycle: int, word: Word) -> None:
+        """Note that a word, which no longer waits, is written or read in a cycle."""
+        self._banks[cycle] = word.bank
+        self._free = cycle + 1
+        if self._waiting == latencies.UNDER_WAY - 1:
+            self._next = max(self._next, cycle)
+            self._find_turn()
 
     def _find_done(self) -> None:
         if self._on_way:
