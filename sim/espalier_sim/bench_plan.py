@@ -63,6 +63,7 @@ def full_plan() -> Plan:
     if config.lut_branches:
         jobs.insert(1, Job("ablation", "lut branches", graph, without_lut_branches(config)))
     jobs += [_masked(graph, 0.5, 0.1, config), _masked(graph, 0.3, 0.08, config)]
+    jobs.append(_masked(graph, 0.5, 0.1, config, spread=0.0))
     jobs += [_density(_FULL, density, config) for density in (0.05, 0.075, 0.1, 0.125)]
     jobs += [_density(_FULL, density, deep) for density in (0.2, 0.3, 0.5)]
     jobs += [_density(_HALF, density, config) for density in (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)]
@@ -132,10 +133,21 @@ def _classic(graph: Callable[[], IntegerGraph], config: HardwareConfig) -> list[
     return [Job("classic", name, graph, config, options) for name, options in CLASSIC]
 
 
-def _masked(graph: Callable[[], IntegerGraph], first: float, rest: float, config: HardwareConfig) -> Job:
+def _masked(
+    graph: Callable[[], IntegerGraph],
+    first: float,
+    rest: float,
+    config: HardwareConfig,
+    spread: float = variants.SPREAD,
+) -> Job:
     name = f"first layer {100 * first:.0f} %, rest {100 * rest:.0f} %"
+    if not spread:
+        name += ", all filters and channels alike"
     return Job(
-        "variant", name, lambda: variants.masked(graph(), variants.first_and_rest(first, rest)), config
+        "variant",
+        name,
+        lambda: variants.masked(graph(), variants.first_and_rest(first, rest), spread=spread),
+        config,
     )
 
 

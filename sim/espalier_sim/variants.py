@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from espalier.backend.synthetic import RandomNetwork
 from espalier.ir.graph import Conv, IntegerGraph
 
-# Filters and channels of pruned networks differ in density; both spreads are of the logarithm.
-FILTER_SPREAD, CHANNEL_SPREAD = 0.25, 0.25
+# Filters and channels of pruned networks differ in density; of the logarithm, for both.
+SPREAD = 0.25
 _LARGEST_DIGIT = 7
 
 RESNET18_BLOCKS, RESNET34_BLOCKS = (2, 2, 2, 2), (3, 4, 6, 3)
@@ -20,18 +20,20 @@ RESNET18_BLOCKS, RESNET34_BLOCKS = (2, 2, 2, 2), (3, 4, 6, 3)
 VGG16_LAYERS = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)
 
 
-def masked(graph: IntegerGraph, density: Callable[[int, Conv], float], seed: int = 0) -> IntegerGraph:
+def masked(
+    graph: IntegerGraph, density: Callable[[int, Conv], float], seed: int = 0, spread: float = SPREAD
+) -> IntegerGraph:
     """Copy a graph with random masks and random 4-bit weights in place of its own; for timing only.
 
     density: share of weights other than zero, from the position of a convolution and the convolution.
-    Filters and input channels get more or fewer of them (log-normal, sigma 0.25 each), as pruning by
-    magnitude leaves them.
+    Filters and input channels get more or fewer of them (log-normal, sigma `spread` each), as pruning by
+    magnitude leaves them; without spread all have about the same.
     """
     random = np.random.default_rng(seed)
     nodes, index = [], 0
     for node in graph.nodes:
         if isinstance(node, Conv):
-            weights = _weights(random, node.weights, density(index, node))
+            weights = _weights(random, node.weights, density(index, node), spread)
             node = dataclasses.replace(node, weights=weights, weight_bits=4)
             index += 1
         nodes.append(node)
@@ -103,12 +105,14 @@ def picture_for(graph: IntegerGraph, seed: int = 0) -> NDArray[np.uint8]:
     return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
 
 
-def _weights(random: np.random.Generator, like: NDArray[np.int8], density: float) -> NDArray[np.int8]:
+def _weights(
+    random: np.random.Generator, like: NDArray[np.int8], density: float, spread: float
+) -> NDArray[np.int8]:
     """Keep the largest of random sizes; where `like` has no weight in any filter (padding), none either."""
     filters, channels = like.shape[:2]
     size = np.abs(random.standard_normal(like.shape))
-    size *= random.lognormal(0, FILTER_SPREAD, (filters, 1, 1, 1))
-    size *= random.lognormal(0, CHANNEL_SPREAD, (1, channels, 1, 1))
+    size *= random.lognormal(0, spread, (filters, 1, 1, 1))
+    size *= random.lognormal(0, spread, (1, channels, 1, 1))
     possible = np.broadcast_to((like != 0).any(axis=0), like.shape)
     size = np.where(possible, size, -1.0)
     count = round(density * int(possible.sum()))
