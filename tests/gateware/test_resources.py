@@ -8,6 +8,7 @@ import pytest
 from amaranth.back import verilog
 
 from espalier.arch.config import load_config
+from espalier.arch.feature_banks import SIMPLE_WORDS, bank_parts
 from espalier.errors import ToolNotFoundError
 from espalier.estimate.resource_memory import block_ram, lutram, ultra_ram
 from espalier.estimate.resource_terms import BLOCKS, Site
@@ -56,8 +57,11 @@ def test_blocks_land_in_their_primitives():
 def test_feature_banks_are_those_of_the_formula():
     for depth, ultra in ((512, False), (1536, False), (5000, True)):
         found = synthesised(FeatureBank(depth, 200, ultra)).count
-        parts = [1024, 512] if depth == 1536 else [depth]
-        expected = [ultra_ram(200, p, "xcup") if ultra else block_ram(200, p, dual=True) for p in parts]
+        expected = (
+            [ultra_ram(200, depth, "xcup")]
+            if ultra
+            else [block_ram(200, part, dual=part > SIMPLE_WORDS) for part in bank_parts(depth)]
+        )
         assert found.bram36 == sum(part.bram36 for part in expected)
         assert found.uram == sum(part.uram for part in expected)
 
