@@ -160,6 +160,11 @@ class Machine:
             return
         writer, word = arrived
         self.progress[writer].write(cycle, word)
+        # Before the pool unit goes on to its next layer, of which nothing is written yet.
+        for walker in self.walkers:
+            if walker.follows:
+                walker.resume()
+                self._windows.find()
         job = word.job
         if word.last and job.work.opcode != Opcode.LOAD:
             job.ended.append(cycle)
@@ -170,10 +175,7 @@ class Machine:
                 job.reported = report
                 self.ends.append((report, job))
             self.pool.resume()
-        for walker in self.walkers:
-            if walker.follows:
-                walker.resume()
-                self._windows.find()
+            self._windows.find()
 
     def _sequence(self) -> Iterator[_Condition]:
         """Sequencer, which yields conditions that it waits for; cycle 0 is its first FETCH."""
