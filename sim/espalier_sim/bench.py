@@ -17,13 +17,13 @@ from espalier import numerics
 from espalier.backend.compiler import compile_graph, lower_integer_graph
 from espalier.errors import UserError
 from espalier.models.builtin import manifest
+from espalier.report.figure import check_matplotlib
 from espalier_sim.bench_plan import SECTIONS, Plan, full_plan, quick_plan
 from espalier_sim.bench_resources import check_yosys
 from espalier_sim.bench_resources import resources as count_resources
 from espalier_sim.bench_runs import run_jobs
 from espalier_sim.performance_page import page
 from espalier_sim.performance_plots import draw
-from espalier_sim.plots import check_matplotlib
 from espalier_sim.progress import Progress, progress_on_stderr
 from espalier_sim.result import RunResult, show
 from espalier_sim.variants import picture_for
@@ -56,7 +56,7 @@ def bench(
     for name in only or []:
         if name not in SECTIONS:
             raise UserError(f"--only {name}: choose of {', '.join(SECTIONS)}")
-    check_matplotlib()
+    check_matplotlib("the performance page")
     if resources and not quick:
         check_yosys()
     out = out or Path("build" if quick else "docs") / "performance.md"

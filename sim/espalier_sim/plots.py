@@ -2,51 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from espalier.errors import ToolNotFoundError
+from espalier.report.figure import LOSS, MARK, OTHER, OURS, figure
 from espalier_sim.bench_losses import STEPS
 
-OURS, OTHER, LOSS, MARK = "#1f6f8b", "#b8b8b8", "#d98032", "#222222"
-_STYLE = {
-    "svg.hashsalt": "espalier",
-    "svg.fonttype": "none",
-    "font.family": ["sans-serif"],
-    "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],
-    "font.size": 11,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": "#e6e6e6",
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
-}
 _THOUSANDS = "{x:,.0f}"
-_WIDTH = 9.2  # inches: about the width of a README at 100 dots an inch
-
-
-def check_matplotlib() -> None:
-    """Fail before hours of measuring.
-
-    Raises:
-        ToolNotFoundError: matplotlib is not installed.
-
-    """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ToolNotFoundError(
-            "the performance page needs matplotlib, which is not installed: pip install"
-            " 'espalier-accel[report]'"
-        )
 
 
 def waterfall(steps: dict[str, float], title: str, path: Path) -> None:
     """Draw where the cycles go: `steps` by the keys of `bench_losses.STEPS`, in cycles."""
-    with _figure(path, 4.4) as axes:
+    with figure(path, 4.4) as axes:
         base, total = 0.0, sum(steps.values())
         for index, (key, _) in enumerate(STEPS):
             value = steps[key]
@@ -70,7 +37,7 @@ def waterfall(steps: dict[str, float], title: str, path: Path) -> None:
 
 def layers(rows: list[dict[str, Any]], lanes: int, title: str, path: Path) -> None:
     """Draw cycles of every layer (LayerResult as JSON) with the cycles that its work alone would need."""
-    with _figure(path, 1.4 + 0.27 * len(rows)) as axes:
+    with figure(path, 1.4 + 0.27 * len(rows)) as axes:
         places = range(len(rows))
         axes.barh(places, [row["cycles"] for row in rows], height=0.66, color=OURS, label="cycles, RTL")
         ideal = [row["effective_macs"] / lanes for row in rows]
@@ -90,7 +57,7 @@ def layers(rows: list[dict[str, Any]], lanes: int, title: str, path: Path) -> No
 
 def densities(curves: dict[str, list[tuple[float, float, float]]], title: str, path: Path) -> None:
     """Draw utilisation and cycles over density: by network, points (density, cycles, utilisation)."""
-    with _figure(path, 3.9, columns=2) as (use, cycles):
+    with figure(path, 3.9, columns=2) as (use, cycles):
         for (name, points), color in zip(curves.items(), (OURS, LOSS, MARK), strict=False):
             shares = [100 * density for density, _, _ in points]
             use.plot(shares, [100 * value for _, _, value in points], "o-", color=color, label=name)
@@ -108,7 +75,7 @@ def densities(curves: dict[str, list[tuple[float, float, float]]], title: str, p
 
 def latencies(rows: list[tuple[str, float, bool]], title: str, path: Path) -> None:
     """Compare latencies: (label, milliseconds, whether it is ours), on a logarithmic axis."""
-    with _figure(path, 1.3 + 0.5 * len(rows)) as axes:
+    with figure(path, 1.3 + 0.5 * len(rows)) as axes:
         for place, (_, value, own) in enumerate(rows):
             axes.barh(place, value, height=0.62, color=OURS if own else OTHER)
             axes.text(1.06 * value, place, f"{value:.3g} ms", va="center", fontsize=10)
@@ -125,18 +92,3 @@ def latencies(rows: list[tuple[str, float, bool]], title: str, path: Path) -> No
 
 def _above(axes: Any, place: float, value: float, text: str) -> None:
     axes.annotate(text, (place, value), (0, 3), textcoords="offset points", ha="center", fontsize=9)
-
-
-@contextmanager
-def _figure(path: Path, height: float, columns: int = 1) -> Iterator[Any]:
-    """Give the axes of a new figure, write it at the end; no date, no random names inside."""
-    import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(_WIDTH, height), dpi=100, layout="constrained")
-        FigureCanvasSVG(figure)
-        yield figure.subplots(1, columns)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})

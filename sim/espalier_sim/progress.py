@@ -1,37 +1,5 @@
-"""Progress messages: where they come from is separate from how they are shown."""
+"""Progress messages of `sim`, the same as those of `espalier`."""
 
-from __future__ import annotations
+from espalier.report.progress import Progress, progress_on_stderr, silent
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-
-from rich.console import Console
-
-Progress = Callable[[str], None]
-
-
-def silent(message: str) -> None:
-    """Show nothing."""
-
-
-@contextmanager
-def progress_on_stderr() -> Iterator[Progress]:
-    """Show progress as one changing line on a terminal, as plain lines otherwise; both on stderr."""
-    if not sys.stderr.isatty():
-        yield _plain()
-        return
-    with Console(stderr=True).status("starting") as status:
-        yield status.update
-
-
-def _plain() -> Progress:
-    last = ""
-
-    def show(message: str) -> None:
-        nonlocal last
-        if message != last:
-            print(message, file=sys.stderr, flush=True)
-        last = message
-
-    return show
+__all__ = ["Progress", "progress_on_stderr", "silent"]

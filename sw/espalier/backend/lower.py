@@ -28,7 +28,7 @@ def lower_graph(
     for index, node in enumerate(graph.nodes):
         if progress is not None:
             progress(f"mapping {node.name}", index, len(graph.nodes))
-        layer = _lower_node(graph, index, node, config)
+        layer = lower_node(graph, index, node, config)
         if isinstance(node, Conv):
             target = graph.tensors[node.output]
             layer.parts = build_parts(node, layer.geometry)
@@ -46,7 +46,13 @@ def waits_for_load(graph: IntegerGraph, index: int) -> bool:
     return index == 0 and node.input == graph.input and residual != graph.input
 
 
-def _lower_node(graph: IntegerGraph, index: int, node: Node, config: HardwareConfig) -> Layer:
+def lower_node(graph: IntegerGraph, index: int, node: Node, config: HardwareConfig) -> Layer:
+    """Find the window patterns of a node; a convolution has no parts and no candidates yet.
+
+    Raises:
+        CapacityError: more patterns than the hardware has, or tiles too small for the kernel.
+
+    """
     where = f"layer {node.name}"
     if isinstance(node, Conv):
         used = (node.weights != 0).any(axis=(0, 1))

@@ -16,17 +16,12 @@ def compile_model(
     """Compile MODEL for TARGET and print what each layer costs."""
     from espalier.arch.config import load_config
     from espalier.backend.compiler import compile_graph
-    from espalier.errors import UserError
+    from espalier.cli.models import load_compressed
     from espalier.estimate.resources import check_fits
-    from espalier.ir.storage import load_graph
-    from espalier.models.builtin import builtin_names, load_builtin
 
     config = load_config(target)
     check_fits(config)
-    if model.endswith(".onnx"):
-        raise UserError(f"{model} is not compressed yet: run `espalier compress` first, compile its result")
-    graph = load_builtin(model) if model in builtin_names() else load_graph(model)
-    image = compile_graph(graph, config)
+    image = compile_graph(load_compressed(model, "compile"), config)
     image.save(out)
     metadata = image.metadata
     typer.echo(f"{'layer':24s} {'operators':>10s} {'nulls':>8s} {'predicted cycles':>17s}")

@@ -26,17 +26,12 @@ def estimate(
     """Predict what MODEL costs on TARGET: cycles of every layer, latency, DDR traffic, resources."""
     from espalier.arch.config import load_config
     from espalier.backend.compiler import compile_graph
-    from espalier.errors import UserError
+    from espalier.cli.models import load_compressed
     from espalier.estimate.report import estimate_program
     from espalier.estimate.resources import FIT_FILE, estimate_resources
-    from espalier.ir.storage import load_graph
-    from espalier.models.builtin import builtin_names, load_builtin
 
     config = load_config(target)
-    if model.endswith(".onnx"):
-        raise UserError(f"{model} is not compressed yet: run `espalier compress` first, estimate its result")
-    graph = load_builtin(model) if model in builtin_names() else load_graph(model)
-    image = compile_graph(graph, config)
+    image = compile_graph(load_compressed(model, "estimate"), config)
     values = summary(image.metadata, estimate_program(image.program, config), config)
     if FIT_FILE.is_file():
         values["resources"] = _resources(estimate_resources(config))

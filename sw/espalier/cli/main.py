@@ -11,6 +11,7 @@ from espalier import __version__
 from espalier.cli.compile_command import compile_model
 from espalier.cli.compress_command import compress
 from espalier.cli.estimate import estimate
+from espalier.cli.explore import explore
 from espalier.cli.handling import run_command
 
 # Packages above this one (hardware, simulation) add commands through this entry point group.
@@ -40,6 +41,7 @@ def _options(
 app.command("compress")(compress)
 app.command("compile")(compile_model)
 app.command("estimate")(estimate)
+app.command("explore")(explore)
 
 
 @app.command()

@@ -1,0 +1,1 @@
+"""Design-space exploration: which configurations are worth building for a network."""
