@@ -36,6 +36,8 @@ def explore(
     from espalier.report.figure import check_matplotlib
     from espalier.report.progress import progress_on_stderr
 
+    if plot is not None and plot.suffix != ".svg":
+        raise UserError(f"--plot {plot}: the plot is an SVG file, its name ends with .svg")
     if plot is not None:
         check_matplotlib("--plot")
     if output is not None and output.suffix not in (".yaml", ".yml"):
@@ -99,6 +101,4 @@ def _print(result: dict[str, Any], table: list[list[str]]) -> None:
         f"{result['evaluated']} designs evaluated, {len(result['failed'])} of them do not run the model"
     )
     if not result["finished"]:
-        console.print(
-            "time was up before the search was finished: give --budget-minutes or go on with --state"
-        )
+        console.print("the search is not finished: go on with --state, or give more --budget-minutes")
