@@ -100,14 +100,16 @@ def rows(result: dict[str, Any], device: dict[str, float]) -> list[list[str]]:
 def plot(result: dict[str, Any], path: Path) -> None:
     """Draw the front: latency over LUTs and over DSP slices."""
     with figure(path, 4.0, columns=2) as axes:
-        for own, name, color in zip(axes, ("lut", "dsp"), (OURS, LOSS), strict=True):
+        for own, name, unit, color in zip(axes, ("lut", "dsp"), (1000, 1), (OURS, LOSS), strict=True):
             own.plot(
-                [row["resources"][name] for row in result["front"]],
+                [row["resources"][name] / unit for row in result["front"]],
                 [row["latency_ms"] for row in result["front"]],
                 "o",
                 color=color,
             )
-            own.set_xlabel(name.upper() + "s" if name == "lut" else "DSP slices")
+            own.set_xlabel("thousand LUTs" if name == "lut" else "DSP slices")
             own.set_ylabel("latency, ms (predicted)")
             own.set_yscale("log")
+            own.yaxis.set_major_formatter("{x:g}")
+            own.yaxis.set_minor_formatter("{x:g}")
         axes[0].set_title(f"Designs for {result['target']} that no other one beats", loc="left")
