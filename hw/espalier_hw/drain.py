@@ -9,7 +9,6 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
-from espalier.arch.operators import PACKED_FIELD_BITS
 from espalier_hw.beats import beat_slots, choose_beat
 from espalier_hw.interfaces import drain_bits
 from espalier_hw.or_tree import OrTree
@@ -29,7 +28,7 @@ def beat_layout(config: HardwareConfig) -> data.StructLayout:
             "entry": ENTRY,
             "index": range(config.output_beats),
             "final": 1,
-            "sums": len(beat_slots(config)) * PACKED_FIELD_BITS,
+            "sums": len(beat_slots(config)) * config.pair_spacing_bits,
         }
     )
 
@@ -60,7 +59,7 @@ class Drain(wiring.Component):
     def __init__(self, config: HardwareConfig, pes: int, primitives: str = "behavioural") -> None:
         self.config = config
         self._pes, self._primitives = pes, primitives
-        self._bits = config.lanes_per_pe * PACKED_FIELD_BITS  # the last pair may have only one lane
+        self._bits = config.lanes_per_pe * config.pair_spacing_bits  # the last pair may have only one lane
         super().__init__(
             {
                 "restart": In(1),
@@ -105,7 +104,9 @@ class Drain(wiring.Component):
                 self.beat.entry.eq(current_entry),
                 self.beat.index.eq(index),
                 self.beat.final.eq(last_beat),
-                self.beat.sums.eq(choose_beat(current, PACKED_FIELD_BITS, beat_slots(self.config), index)),
+                self.beat.sums.eq(
+                    choose_beat(current, self.config.pair_spacing_bits, beat_slots(self.config), index)
+                ),
             ]
         return m
 

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.fields import Field
-from espalier.arch.operators import PACKED_FIELD_BITS, STREAM_WORD_BITS
+from espalier.arch.operators import STREAM_WORD_BITS
 from espalier.arch.program import (
     BRANCH_FIELDS,
     COMMON_FIELDS,
@@ -218,12 +218,9 @@ def pool_signature(config: HardwareConfig) -> dict[str, wiring.Member]:
     }
 
 
-PAIR_BITS = 2 * PACKED_FIELD_BITS  # the sums of a lane pair, see `lanes.unpack_pair_value`
-
-
 def drain_bits(config: HardwareConfig) -> int:
     """Bits of one drained accumulator word."""
-    return config.pairs * PAIR_BITS
+    return config.pairs * config.pair_bits
 
 
 def pe_signature(config: HardwareConfig) -> dict[str, wiring.Member]:

@@ -4,6 +4,9 @@ All pairs keep the same time, that of a DSP slice: `pixels` and `weight` of cycl
 multiplied (2) and added (3, when `sum` holds the result). `load`, `clear` and `initial` belong to
 the operands of the cycle before: with `load` the sum starts from `initial`, or from zero if `clear` is high.
 A weight of zero changes nothing, so that idle cycles need no enable.
+
+spacing: `HardwareConfig.pair_spacing_bits`, by which the two products of a slice lie apart; every sum of
+a lane has so many bits.
 """
 
 from __future__ import annotations
@@ -16,97 +19,47 @@ from amaranth.hdl import Cat, ClockSignal, Const, Instance, Module, Mux, Signal,
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from espalier.arch.config import HardwareConfig
-from espalier.arch.operators import PACKED_FIELD_BITS
+from espalier.arch.config import DSP_SLICES, HardwareConfig
 from espalier_hw.carry import add_choice
-from espalier_hw.interfaces import PAIR_BITS
+from espalier_hw.dsp_slices import (
+    A_BITS,
+    OPMODE_BITS,
+    OPMODE_C_PLUS_M,
+    OPMODE_P_PLUS_M,
+    SUM_BITS,
+    fixed_arguments,
+)
 
 PRIMITIVES = ("behavioural", "xilinx")
 
-# DSP48E2 (UG579). OPMODE = W | Z | Y | X: W zero, X and Y together the product, Z either P or C.
-OPMODE_P_PLUS_M = 0b00_010_01_01
-OPMODE_C_PLUS_M = 0b00_011_01_01
-DSP_ATTRIBUTES: dict[str, int | str] = {
-    "USE_MULT": "MULTIPLY",
-    "USE_SIMD": "ONE48",
-    "A_INPUT": "DIRECT",
-    "B_INPUT": "DIRECT",
-    "AMULTSEL": "A",
-    "BMULTSEL": "B",
-    "AREG": 1,
-    "ACASCREG": 1,
-    "BREG": 1,
-    "BCASCREG": 1,
-    "CREG": 1,
-    "DREG": 0,
-    "ADREG": 0,
-    "MREG": 1,
-    "PREG": 1,
-    "OPMODEREG": 1,
-    "ALUMODEREG": 0,
-    "INMODEREG": 0,
-    "CARRYINREG": 0,
-    "CARRYINSELREG": 0,
-}
-# With one register each, A2 and B2 are the ones in use.
-DSP_ENABLES = ("CEA2", "CEB2", "CEM", "CEP", "CECTRL")
-DSP_TIED_LOW = {
-    "CEA1": 1,
-    "CEB1": 1,
-    "CED": 1,
-    "CEAD": 1,
-    "CEALUMODE": 1,
-    "CEINMODE": 1,
-    "CECARRYIN": 1,
-    "RSTA": 1,
-    "RSTB": 1,
-    "RSTD": 1,
-    "RSTM": 1,
-    "RSTP": 1,
-    "RSTCTRL": 1,
-    "RSTALUMODE": 1,
-    "RSTINMODE": 1,
-    "RSTALLCARRYIN": 1,
-    "ACIN": 30,
-    "BCIN": 18,
-    "PCIN": 48,
-    "D": 27,
-    "ALUMODE": 4,
-    "INMODE": 5,
-    "CARRYIN": 1,
-    "CARRYINSEL": 3,
-    "CARRYCASCIN": 1,
-    "MULTSIGNIN": 1,
-}
 
-
-def unpack_pair_value(value: Value, packed: bool) -> tuple[Value, Value]:
-    """Two signed 18-bit lane sums (low, high) of a 36-bit accumulator.
+def unpack_pair_value(value: Value, spacing: int, packed: bool) -> tuple[Value, Value]:
+    """Two signed lane sums (low, high) of `spacing` bits each from an accumulator of twice as many.
 
     packed: the pair sat in one DSP slice, where a negative low sum has borrowed one from the high field.
     """
-    low, high = value[:PACKED_FIELD_BITS], value[PACKED_FIELD_BITS:PAIR_BITS]
+    low, high = value[:spacing], value[spacing : 2 * spacing]
     if packed:
-        high = (high + low[-1])[:PACKED_FIELD_BITS]
+        high = (high + low[-1])[:spacing]
     return low.as_signed(), high.as_signed()
 
 
 def unpack_pair_model(
-    value: npt.ArrayLike, packed: bool
+    value: npt.ArrayLike, spacing: int, packed: bool
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """`unpack_pair_value` on integers of 36 bits (any shape): int64 arrays (low, high) of the same shape."""
+    """`unpack_pair_value` on integers (any shape): int64 arrays (low, high) of the same shape."""
     raw = np.asarray(value, dtype=np.int64)
-    half = 1 << (PACKED_FIELD_BITS - 1)
+    half = 1 << (spacing - 1)
     low = ((raw & (2 * half - 1)) ^ half) - half
-    high = (raw >> PACKED_FIELD_BITS) + ((low < 0) if packed else 0)
+    high = (raw >> spacing) + ((low < 0) if packed else 0)
     return low, ((high & (2 * half - 1)) ^ half) - half
 
 
-def pack_pair_model(low: int, high: int, packed: bool) -> int:
-    """Inverse of `unpack_pair_model`: the 36-bit accumulator that holds two lane sums."""
+def pack_pair_model(low: int, high: int, spacing: int, packed: bool) -> int:
+    """Inverse of `unpack_pair_model`: the accumulator that holds two lane sums."""
     if not packed:
-        low &= (1 << PACKED_FIELD_BITS) - 1
-    return ((high << PACKED_FIELD_BITS) + low) & ((1 << PAIR_BITS) - 1)
+        low &= (1 << spacing) - 1
+    return ((high << spacing) + low) & ((1 << 2 * spacing) - 1)
 
 
 def is_packed(dsp_pairs: int, pair: int) -> bool:
@@ -121,7 +74,8 @@ class Pair(wiring.Component):
     own for them; all other pairs of a PE share one.
     """
 
-    def __init__(self, more: dict[str, wiring.Member] | None = None) -> None:
+    def __init__(self, spacing: int, more: dict[str, wiring.Member] | None = None) -> None:
+        self._spacing = spacing
         super().__init__(
             {
                 "pixels": In(16),
@@ -130,15 +84,15 @@ class Pair(wiring.Component):
                 "load": In(1),
                 "load_registered": In(1),
                 "clear": In(1),
-                "initial": In(PAIR_BITS),
-                "sum": Out(PAIR_BITS),
+                "initial": In(2 * spacing),
+                "sum": Out(2 * spacing),
                 **(more or {}),
             }
         )
 
     def _initial(self, m: Module) -> Signal:
         """Add register C, in step with the product."""
-        initial = Signal(PAIR_BITS, reset_less=True)
+        initial = Signal(2 * self._spacing, reset_less=True)
         with m.If(self.load):
             m.d.sync += initial.eq(self.initial)
         with m.If(self.clear):
@@ -147,21 +101,21 @@ class Pair(wiring.Component):
 
 
 class PackedPair(Pair):
-    """sum = 36 bits of sum((high pixel << 18 + low pixel) * weight), described behaviourally."""
+    """sum = low bits of sum((high pixel << spacing + low pixel) * weight), described behaviourally."""
 
     def elaborate(self, platform: Any) -> Module:
         """Build registers A, B, C, M and P of a DSP slice."""
         m = Module()
         initial = self._initial(m)
         # Widths and signs are those that compiled simulators handle fastest: a product of 32 bits, no sign in
-        # the sum, which only its low 36 bits matter to.
-        wide = Signal(28, reset_less=True)
+        # the sum, which only its low bits matter to.
+        wide = Signal(self._spacing + 10, reset_less=True)
         product = Signal(signed(32), reset_less=True)
-        addend = Signal(signed(PAIR_BITS))
-        total = Signal(PAIR_BITS, reset_less=True)
+        addend = Signal(signed(2 * self._spacing))
+        total = Signal(2 * self._spacing, reset_less=True)
         m.d.comb += [self.sum.eq(total), addend.eq(product)]
         m.d.sync += [
-            wide.eq(packed_pixels(self.pixels)),
+            wide.eq(packed_pixels(self.pixels, self._spacing)),
             product.eq(wide * self.weight_registered),
             total.eq(Mux(self.load_registered, initial, total) + addend.as_unsigned()),
         ]
@@ -169,24 +123,24 @@ class PackedPair(Pair):
 
 
 class FabricPair(Pair):
-    """Two 18-bit sums side by side, without a borrow between them, described behaviourally.
+    """Two sums side by side, without a borrow between them, described behaviourally.
 
     lanes: 1 if the high lane does not exist; its sum is zero then.
     """
 
-    def __init__(self, lanes: int = 2) -> None:
+    def __init__(self, spacing: int, lanes: int = 2) -> None:
         self._lanes = lanes
-        super().__init__()
+        super().__init__(spacing)
 
     def elaborate(self, platform: Any) -> Module:
         """Build the registers that a DSP slice has."""
         m = Module()
         initial, weight = self._initial(m), self.weight_registered
         for lane in range(self._lanes):
-            field = slice(lane * PACKED_FIELD_BITS, (lane + 1) * PACKED_FIELD_BITS)
+            field = slice(lane * self._spacing, (lane + 1) * self._spacing)
             pixel = Signal(8, name=f"pixel_{lane}", reset_less=True)
             product = Signal(signed(12), name=f"product_{lane}", reset_less=True)
-            total = Signal(PACKED_FIELD_BITS, name=f"total_{lane}", reset_less=True)
+            total = Signal(self._spacing, name=f"total_{lane}", reset_less=True)
             m.d.comb += self.sum[field].eq(total)
             m.d.sync += [
                 pixel.eq(self.pixels[8 * lane : 8 * lane + 8]),
@@ -248,20 +202,20 @@ class AddedPair(Pair):
     digit: see `DIGIT`; used instead of the weights.
     """
 
-    def __init__(self, lanes: int = 2) -> None:
+    def __init__(self, spacing: int, lanes: int = 2) -> None:
         self._lanes = lanes
-        super().__init__({"digit": In(DIGIT)})
+        super().__init__(spacing, {"digit": In(DIGIT)})
 
     def elaborate(self, platform: Any) -> Module:
         """Build the registers that a DSP slice has, with the coarse term beside the pixel."""
         m = Module()
         initial = self._initial(m)
         for lane in range(self._lanes):
-            field = slice(lane * PACKED_FIELD_BITS, (lane + 1) * PACKED_FIELD_BITS)
+            field = slice(lane * self._spacing, (lane + 1) * self._spacing)
             product = self._product(m, lane)
-            total = Signal(PACKED_FIELD_BITS, name=f"total_{lane}", reset_less=True)
+            total = Signal(self._spacing, name=f"total_{lane}", reset_less=True)
             start = Mux(self.load_registered, initial[field], total)
-            m.d.sync += total.eq(add_choice(product, start, PACKED_FIELD_BITS, self.digit.fine_carry))
+            m.d.sync += total.eq(add_choice(product, start, self._spacing, self.digit.fine_carry))
             m.d.comb += self.sum[field].eq(total)
         return m
 
@@ -291,24 +245,26 @@ class AddedPair(Pair):
 
 
 class DspPair(Pair):
-    """`PackedPair` in a DSP48E2: all its registers and the choice between P and C lie in the slice."""
+    """`PackedPair` in a DSP slice, the one of its spacing in `DSP_SLICES`.
+
+    All its registers and the choice between P and C lie in the slice.
+    """
 
     def elaborate(self, platform: Any) -> Module:
         """One instance; RSTC clears C, so that only one bit of OPMODE ever changes."""
         m = Module()
-        total = Signal(48)
-        opmode = Signal(9)
+        kind = DSP_SLICES[self._spacing]
+        total = Signal(SUM_BITS)
+        opmode = Signal(OPMODE_BITS[kind])
+        pixels = packed_pixels(self.pixels, self._spacing)
         m.d.comb += [opmode.eq(Mux(self.load, OPMODE_C_PLUS_M, OPMODE_P_PLUS_M)), self.sum.eq(total)]
-        ports: dict[str, Any] = {f"i_{name}": 1 for name in DSP_ENABLES}
-        ports |= {f"i_{name}": Const(0, width) for name, width in DSP_TIED_LOW.items()}
         m.submodules.slice = Instance(
-            "DSP48E2",
-            **{f"p_{name}": value for name, value in DSP_ATTRIBUTES.items()},
-            **ports,
+            kind,
+            **fixed_arguments(kind),
             i_CLK=ClockSignal(),
-            i_A=Cat(packed_pixels(self.pixels), Const(0, 3)),
+            i_A=Cat(pixels, Const(0, A_BITS - len(pixels))),
             i_B=Cat(self.weight, self.weight[-1].replicate(14)),
-            i_C=Cat(self.initial, Const(0, 48 - PAIR_BITS)),
+            i_C=Cat(self.initial, Const(0, SUM_BITS - len(self.initial))),
             i_CEC=self.load,
             i_RSTC=self.clear,
             i_OPMODE=opmode,
@@ -317,18 +273,18 @@ class DspPair(Pair):
         return m
 
 
-def packed_pixels(pixels: Value) -> Value:
-    """27 bits, never negative: high pixel << 18 | low pixel."""
-    return Cat(pixels[:8], Const(0, PACKED_FIELD_BITS - 8), pixels[8:16], Const(0, 1))
+def packed_pixels(pixels: Value, spacing: int) -> Value:
+    """Nine bits more than `spacing`, never negative: high pixel << spacing | low pixel."""
+    return Cat(pixels[:8], Const(0, spacing - 8), pixels[8:16], Const(0, 1))
 
 
 def make_pair(config: HardwareConfig, dsp_pairs: int, pair: int, primitives: str) -> Pair:
     """Lane pair number `pair` of a PE with `dsp_pairs` pairs in DSP slices, with one of `PRIMITIVES`."""
-    vendor = primitives == "xilinx"
+    vendor, spacing = primitives == "xilinx", config.pair_spacing_bits
     if is_packed(dsp_pairs, pair):
-        return DspPair() if vendor else PackedPair()
+        return DspPair(spacing) if vendor else PackedPair(spacing)
     lanes = pair_lanes(config, pair)
-    return AddedPair(lanes) if vendor else FabricPair(lanes)
+    return AddedPair(spacing, lanes) if vendor else FabricPair(spacing, lanes)
 
 
 def pair_lanes(config: HardwareConfig, pair: int) -> int:
@@ -338,4 +294,4 @@ def pair_lanes(config: HardwareConfig, pair: int) -> int:
 
 def pair_bits(config: HardwareConfig, dsp_pairs: int, pair: int) -> int:
     """Bits of a pair's sum that can be other than zero."""
-    return PAIR_BITS if is_packed(dsp_pairs, pair) else PACKED_FIELD_BITS * pair_lanes(config, pair)
+    return config.pair_spacing_bits * (2 if is_packed(dsp_pairs, pair) else pair_lanes(config, pair))

@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 
 from espalier.arch.config import HardwareConfig
 from espalier_hw.accumulators import Accumulators
-from espalier_hw.interfaces import PAIR_BITS, pe_signature
+from espalier_hw.interfaces import pe_signature
 from espalier_hw.issue import Issue, issue_layout
 from espalier_hw.lanes import PRIMITIVES, AddedPair, digit_selections, make_pair, pair_bits
 from espalier_hw.ring import WindowRing
@@ -24,7 +24,7 @@ class PE(wiring.Component):
     Between the last operator of a layer and the first of the next are three cycles, if its words are there.
 
     dsp_pairs: lane pairs in DSP slices, the others are fabric. primitives: "behavioural", or "xilinx" for
-    DSP48E2 instances and fabric lanes of few LUTs, with equal behaviour.
+    instances of DSP slices and fabric lanes of few LUTs, with equal behaviour.
 
     Raises:
         ValueError: unknown primitives, or more DSP pairs than the tile has.
@@ -100,7 +100,7 @@ class PE(wiring.Component):
     def _connect_lanes(
         self, m: Module, stage: list[Any], ring: WindowRing, accumulators: Accumulators
     ) -> None:
-        """Pair i holds lanes 2i and 2i+1; `drain_data` has PAIR_BITS bits for each pair, the memory fewer."""
+        """Pair i holds lanes 2i and 2i+1; `drain_data` has `pair_bits` for each pair, the memory fewer."""
         sums, drained, offset = [], [], 0
         pairs = [
             make_pair(self._config, self._dsp_pairs, index, self._primitives)
@@ -125,5 +125,5 @@ class PE(wiring.Component):
             if isinstance(pair, AddedPair):
                 m.d.comb += pair.digit.eq(digit)
             sums.append(pair.sum[:bits])
-            drained.append(Cat(accumulators.drain_data[stored], Const(0, PAIR_BITS - bits)))
+            drained.append(Cat(accumulators.drain_data[stored], Const(0, self._config.pair_bits - bits)))
         m.d.comb += [accumulators.write_data.eq(Cat(*sums)), self.drain_data.eq(Cat(*drained))]

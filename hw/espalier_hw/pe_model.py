@@ -10,7 +10,6 @@ import numpy.typing as npt
 from espalier.arch.config import HardwareConfig
 from espalier.arch.fields import unpack
 from espalier.arch.operators import HEADER_FIELDS, OPERATOR_BITS, OPERATOR_FIELDS, OPERATORS_PER_WORD
-from espalier_hw.interfaces import PAIR_BITS
 from espalier_hw.lanes import is_packed, pack_pair_model
 
 
@@ -95,6 +94,7 @@ def drain_model(config: HardwareConfig, dsp_pairs: int, sums: npt.NDArray[np.int
     lanes = [int(value) for value in sums] + [0] * (2 * config.pairs - config.lanes_per_pe)
     word = 0
     for pair in range(config.pairs):
-        field = pack_pair_model(lanes[2 * pair], lanes[2 * pair + 1], is_packed(dsp_pairs, pair))
-        word |= field << (PAIR_BITS * pair)
+        low, high = lanes[2 * pair : 2 * pair + 2]
+        field = pack_pair_model(low, high, config.pair_spacing_bits, is_packed(dsp_pairs, pair))
+        word |= field << (config.pair_bits * pair)
     return word

@@ -12,7 +12,7 @@ from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from espalier.arch.config import HardwareConfig
-from espalier.arch.operators import DIGIT_BITS, PACKED_FIELD_BITS
+from espalier.arch.operators import DIGIT_BITS
 from espalier.arch.program import (
     ACCUMULATOR_BITS,
     FIXED_POINT_BITS,
@@ -122,7 +122,7 @@ class Requantiser(wiring.Component):
         takes no LUT. Of two sums in one DSP slice, a negative low one has borrowed from the high one. The
         borrow goes back through the carry of the next adder: sixteen times it is four ones below the lane.
         """
-        half = PACKED_FIELD_BITS
+        half = self.config.pair_spacing_bits
         low: Value = Const(0, half)
         high_digit = self.beat.entry.high_digit
         lanes: list[tuple[Value, Value]] = []

@@ -85,7 +85,8 @@ def _earlier() -> dict[str, dict[str, Any]]:
     if not COUNTS_FILE.exists():
         return {}
     entries = json.loads(COUNTS_FILE.read_text(encoding="utf-8"))
-    return {json.dumps([entry["family"], entry["config"]]): entry["blocks"] for entry in entries}
+    counted = load_counted(entries)  # entries may lack fields that have defaults
+    return {json.dumps([family, asdict(config)]): blocks for config, family, blocks in counted}
 
 
 def fit() -> None:

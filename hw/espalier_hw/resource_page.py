@@ -44,9 +44,9 @@ follow from formulas; LUTs and flip-flops are sums of terms whose coefficients a
 (`synth_xilinx`, every block by itself, distributed RAM counted as LUTs). yosys neither places nor routes: the
 counts are an estimate too, and no vendor tool has confirmed them.
 
-`xcup` is UltraScale+, `xc7` the 7 series. A lane pair in a DSP slice of the 7 series is not written yet: its
-configurations are counted with all lanes in fabric, and a pair in a slice is predicted as one slice. It has
-no UltraRAM; those memories are block RAM there.
+`xcup` is UltraScale+, `xc7` the 7 series. Configurations of the 7 series are counted with
+all lanes in fabric, and a pair in a slice is predicted as one slice. It has no UltraRAM; those memories are
+block RAM there.
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import cocotb_tools.runner
 
-from espalier.arch.config import load_config
+from espalier.arch.config import HardwareConfig, load_config
 from espalier_sim.build import TOP, cache_folder, locked
 from espalier_sim.tools import find_tools
 from espalier_sim.verilog import accelerator_verilog
@@ -43,10 +44,15 @@ def _control_file(modules: dict[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def built_bench() -> Runner:
+def configuration(spacing: int) -> HardwareConfig:
+    """Return the tiny accelerator with products so many bits apart."""
+    return dataclasses.replace(load_config(TARGET), pair_spacing_bits=spacing)
+
+
+def built_bench(spacing: int) -> Runner:
     """Return a runner whose build folder is complete."""
     tools = find_tools()
-    modules = accelerator_verilog(load_config(TARGET))
+    modules = accelerator_verilog(configuration(spacing))
     control = _control_file(modules)
     key = json.dumps([modules, control, FLAGS, sorted(tools.make_variables.items()), tools.versions])
     folder = cache_folder() / "cocotb" / hashlib.sha256(key.encode()).hexdigest()[:20]

@@ -1,6 +1,6 @@
 """Runs inside the simulator: random networks through the AXI ports, every stored tensor against numerics.
 
-ESPALIER_SEEDS: "first:last" of the networks.
+ESPALIER_SEEDS: "first:last" of the networks. ESPALIER_SPACING: `pair_spacing_bits` of the accelerator.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import os
 import random
 
 import numpy as np
+from bench_build import configuration
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge, with_timeout
 from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiRam
 
 import cocotb
 from espalier import numerics
-from espalier.arch.config import load_config
 from espalier.arch.feature_layout import pack_tiles
 from espalier.arch.registers import Control, Status, offset_of
 from espalier.backend.compiler import compile_graph, lower_integer_graph
@@ -24,7 +24,7 @@ from espalier.backend.options import CompileOptions
 from espalier.passes.space_to_depth import rearrange_picture
 from espalier_sim.random_networks import random_network
 
-CONFIG = load_config("tiny")
+CONFIG = configuration(int(os.environ["ESPALIER_SPACING"]))
 FIRST, LAST = (int(part) for part in os.environ["ESPALIER_SEEDS"].split(":"))
 # Above 4 GiB, so that the high address registers matter; the memory model wraps around its size.
 BASE, SIZE = 0x3_0000_0000, 1 << 22

@@ -10,7 +10,6 @@ from espalier.arch.fields import pack
 from espalier.arch.operators import (
     ACCUMULATOR_DISTANCE,
     HEADER_FIELDS,
-    MAX_WEIGHT_SUM,
     OPERATOR_BITS,
     OPERATOR_FIELDS,
     OPERATORS_PER_WORD,
@@ -52,7 +51,7 @@ def random_layer(config, shape, rng):
     """One layer: its stream words (header first) and its windows; tiles = 0 makes it rest."""
     if shape.tiles == 0:
         return [pack(HEADER_FIELDS, {})], np.zeros((0, 1, config.word_rows, config.tile_size), np.uint8)
-    operators = [op for _ in range(shape.passes) for op in _pass(shape, rng)]
+    operators = [op for _ in range(shape.passes) for op in _pass(shape, rng, config.max_weight_sum)]
     # Front padding belongs to the first run.
     padding = [_operator(0, 0, 0) for _ in range(-len(operators) % OPERATORS_PER_WORD)]
     operators = padding + operators
@@ -77,7 +76,7 @@ def _operator(weight, slot, tap, end_of_run=0):
     return {"weight": int(weight), "slot": int(slot), "tap": int(tap), "end_of_run": end_of_run, "skip": 0}
 
 
-def _pass(shape, rng):
+def _pass(shape, rng, bound):
     """Operators of one pass, within the bound of the packed sums and the distance of the accumulators."""
     sums = np.zeros((shape.filters, 2), int)
     operators = []
@@ -99,7 +98,7 @@ def _pass(shape, rng):
                 sign = int(rng.integers(2))
                 weight = int(rng.choice([-7, 7])) if shape.extreme else int(rng.integers(-7, 8))
                 sign = int(weight < 0)
-                if rng.random() < 0.1 or sums[index, sign] + abs(weight) > MAX_WEIGHT_SUM:
+                if rng.random() < 0.1 or sums[index, sign] + abs(weight) > bound:
                     weight = 0
                 sums[index, sign] += abs(weight)
                 operators.append(

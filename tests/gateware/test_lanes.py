@@ -11,15 +11,14 @@ from amaranth.hdl import Fragment, Module, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 from amaranth.sim import Simulator
-from dsp48e2 import Dsp48e2
+from dsp_slice import DspSlice
 
-from espalier.arch.config import load_config
-from espalier.arch.operators import MAX_WEIGHT_SUM
+from espalier.arch.config import DSP_SLICES, load_config
 from espalier_hw import lanes
 from espalier_hw.pe import PE
 
 TINY = load_config("tiny")
-BOUND = MAX_WEIGHT_SUM * 255
+BOTH = pytest.mark.parametrize("spacing", DSP_SLICES)
 
 
 def simulate(design, process):
@@ -61,7 +60,7 @@ def drive(pair, cycles, seed):
             # The first operator after power-up always starts a sum.
             ctx.set(pair.load, int(cycle < 4 or rng.random() < 0.2))
             ctx.set(pair.clear, int(rng.random() < 0.4))
-            ctx.set(pair.initial, rng.getrandbits(36))
+            ctx.set(pair.initial, rng.getrandbits(len(pair.initial)))
             await ctx.tick()
             sums.append(ctx.get(pair.sum))
 
@@ -69,19 +68,22 @@ def drive(pair, cycles, seed):
     return sums[7:]
 
 
-def test_dsp_slice_equals_behavioural_pair(monkeypatch):
-    monkeypatch.setattr(lanes, "Instance", Dsp48e2)
-    assert drive(lanes.DspPair(), 3000, 1) == drive(lanes.PackedPair(), 3000, 1)
+@BOTH
+def test_dsp_slice_equals_behavioural_pair(spacing, monkeypatch):
+    monkeypatch.setattr(lanes, "Instance", DspSlice)
+    assert drive(lanes.DspPair(spacing), 3000, 1) == drive(lanes.PackedPair(spacing), 3000, 1)
 
 
+@BOTH
 @pytest.mark.parametrize("count", [1, 2])
-def test_added_pair_equals_multiplied_pair(count):
-    assert drive(lanes.AddedPair(count), 3000, 2) == drive(lanes.FabricPair(count), 3000, 2)
+def test_added_pair_equals_multiplied_pair(count, spacing):
+    assert drive(lanes.AddedPair(spacing, count), 3000, 2) == drive(lanes.FabricPair(spacing, count), 3000, 2)
 
 
-def test_added_products_of_all_digits_and_pixels():
+@BOTH
+def test_added_products_of_all_digits_and_pixels(spacing):
     """Each operator starts a sum of its own; the second lane has the pixels in the other order."""
-    pair = lanes.AddedPair()
+    pair = lanes.AddedPair(spacing)
     shared = SharedRegisters(pair)
     cases = [(weight, pixel) for weight in range(-8, 8) for pixel in range(256)]
     random.Random(4).shuffle(cases)
@@ -98,23 +100,24 @@ def test_added_products_of_all_digits_and_pixels():
             await ctx.tick()
             if cycle >= 3:
                 weight, pixel = cases[cycle - 3]
-                low, high = lanes.unpack_pair_model(ctx.get(pair.sum), packed=False)
+                low, high = lanes.unpack_pair_model(ctx.get(pair.sum), spacing, packed=False)
                 assert (low, high) == (weight * pixel, weight * (255 - pixel))
 
     simulate(shared, process)
 
 
+@BOTH
 @pytest.mark.parametrize("kind", ["packed", "fabric", "added", "dsp"])
-def test_pair_accumulates(kind, monkeypatch):
+def test_pair_accumulates(kind, spacing, monkeypatch):
     """A run: zero, operators, then the next run from the stored sum, with an idle cycle between."""
-    monkeypatch.setattr(lanes, "Instance", Dsp48e2)
+    monkeypatch.setattr(lanes, "Instance", DspSlice)
     kinds = {
         "packed": lanes.PackedPair,
         "fabric": lanes.FabricPair,
         "added": lanes.AddedPair,
         "dsp": lanes.DspPair,
     }
-    pair = kinds[kind]()
+    pair = kinds[kind](spacing)
     shared = SharedRegisters(pair)
     operators = [(200, 3, 7), (255, 255, -8), (9, 1, 5)]
 
@@ -132,31 +135,33 @@ def test_pair_accumulates(kind, monkeypatch):
             stored = ctx.get(pair.sum)
             expected = (run + 1) * np.array([[low * w, high * w] for low, high, w in operators]).sum(0)
             packed = kind in ("packed", "dsp")
-            assert list(lanes.unpack_pair_model(stored, packed)) == list(expected)
+            assert list(lanes.unpack_pair_model(stored, spacing, packed)) == list(expected)
 
     simulate(shared, process)
 
 
+@BOTH
 @pytest.mark.parametrize("packed", [False, True])
-def test_unpack(packed):
+def test_unpack(packed, spacing):
     """Hardware and model agree and invert the packing, at the bounds that the compiler keeps too."""
     rng = random.Random(5)
-    ends = (-BOUND, -1, 0, 1, BOUND)
+    bound = dataclasses.replace(TINY, pair_spacing_bits=spacing).max_weight_sum * 255
+    ends = (-bound, -1, 0, 1, bound)
     sums = [(low, high) for low in ends for high in ends]
-    sums += [(rng.randint(-BOUND, BOUND), rng.randint(-BOUND, BOUND)) for _ in range(300)]
+    sums += [(rng.randint(-bound, bound), rng.randint(-bound, bound)) for _ in range(300)]
     m = Module()
-    value, low, high = Signal(36), Signal(signed(20)), Signal(signed(20))
-    unpacked = lanes.unpack_pair_value(value, packed)
-    assert [part.shape() for part in unpacked] == [signed(18), signed(18)]
+    value, low, high = Signal(2 * spacing), Signal(signed(20)), Signal(signed(20))
+    unpacked = lanes.unpack_pair_value(value, spacing, packed)
+    assert [part.shape() for part in unpacked] == [signed(spacing)] * 2
     m.d.comb += [low.eq(unpacked[0]), high.eq(unpacked[1])]
     m.d.sync += Signal().eq(0)
 
     async def process(ctx):
         for pair in sums:
-            word = lanes.pack_pair_model(*pair, packed)
+            word = lanes.pack_pair_model(*pair, spacing, packed)
             ctx.set(value, word)
             assert (ctx.get(low), ctx.get(high)) == pair
-            assert tuple(int(part) for part in lanes.unpack_pair_model(word, packed)) == pair
+            assert tuple(int(part) for part in lanes.unpack_pair_model(word, spacing, packed)) == pair
 
     simulate(m, process)
 
@@ -172,11 +177,16 @@ def test_impossible_dsp_pairs_are_refused(dsp_pairs):
         PE(TINY, dsp_pairs)
 
 
-def test_pairs_of_a_pe():
+@BOTH
+def test_pairs_of_a_pe(spacing):
     """DSP pairs first; the last pair of an odd tile has one lane and stores one sum."""
-    config = dataclasses.replace(TINY, tile_size=5)
+    config = dataclasses.replace(TINY, tile_size=5, pair_spacing_bits=spacing)
     pairs = [lanes.make_pair(config, 4, index, "xilinx") for index in range(config.pairs)]
     for pair in pairs:
         Fragment.get(pair, None)  # Amaranth warns of blocks that are never built
     assert [type(pair) for pair in pairs] == [lanes.DspPair] * 4 + [lanes.AddedPair] * 9
-    assert [lanes.pair_bits(config, 4, index) for index in (0, 4, 12)] == [36, 36, 18]
+    assert [lanes.pair_bits(config, 4, index) for index in (0, 4, 12)] == [
+        2 * spacing,
+        2 * spacing,
+        spacing,
+    ]

@@ -22,6 +22,7 @@ from espalier_hw.residual import ResidualScale
 
 CONFIG = load_config("tiny")
 # An odd number of lanes, the last of which has a slot of its own.
+NARROW = replace(CONFIG, pair_spacing_bits=16)
 ODD_CONFIG = replace(CONFIG, tile_size=5, output_pairs=4, dsp_pairs=11)
 
 
@@ -89,20 +90,21 @@ def random_table(rng, passes, pes):
     return entries
 
 
-def pack_lanes(lanes, dsp_pairs):
+def pack_lanes(lanes, spacing, dsp_pairs):
     """Accumulator word of one PE from its lanes."""
     word = 0
     for pair, low in enumerate(lanes[::2]):
         low, high = int(low), int(lanes[2 * pair + 1]) if 2 * pair + 1 < len(lanes) else 0
-        word |= pack_pair_model(low, high, is_packed(dsp_pairs, pair)) << 36 * pair
+        word |= pack_pair_model(low, high, spacing, is_packed(dsp_pairs, pair)) << 2 * spacing * pair
     return word
 
 
 class Reference:
     """Runs layers (common, branch, entries): what PEs hold, what residuals are asked for, what is written."""
 
-    def __init__(self, rng, layers, size, pes, dsp_pairs):
-        self._rng, self._size, self._dsp_pairs = rng, size, dsp_pairs
+    def __init__(self, rng, layers, config, pes, dsp_pairs):
+        self._rng, self._size, self._dsp_pairs = rng, config.tile_size, dsp_pairs
+        self._spacing = config.pair_spacing_bits
         self.residuals = []
         self.writes = [[] for _ in layers]
         self.sums = [[] for _ in range(pes)]
@@ -115,8 +117,9 @@ class Reference:
         counts = [0] * len(self.sums)
         total = np.zeros(self._size**2, dtype=np.int64)
         for entry in entries:
-            lanes = self._rng.integers(-(1 << 17), 1 << 17, self._size**2) >> self._rng.integers(0, 12)
-            self.sums[entry["pe"]].append(pack_lanes(lanes, self._dsp_pairs))
+            half = 1 << self._spacing - 1
+            lanes = self._rng.integers(-half, half, self._size**2) >> self._rng.integers(0, 12)
+            self.sums[entry["pe"]].append(pack_lanes(lanes, self._spacing, self._dsp_pairs))
             counts[entry["pe"]] += 1
             total = (0 if entry["first"] else total) + (lanes << 4 if entry["high_digit"] else lanes)
             if entry["last"]:
@@ -253,7 +256,7 @@ def run_layers(
         branch |= {"table_base": base, "table_entries": len(entries)}
         base += len(entries)
         words += table_words(entries)
-    reference = Reference(rng, layers, config.tile_size, pes, dsp_pairs)
+    reference = Reference(rng, layers, config, pes, dsp_pairs)
     dut = OutputStage(config, pes, dsp_pairs, primitives)
     times = []
 
@@ -292,8 +295,8 @@ def run_layers(
 @pytest.mark.parametrize("lazy", [0.0, 0.4])
 @pytest.mark.parametrize(
     ("config", "pes", "dsp_pairs"),
-    [(CONFIG, 3, 6), (CONFIG, 2, 0), (CONFIG, 1, CONFIG.pairs), (ODD_CONFIG, 3, 9)],
-    ids=["some", "no", "all", "odd"],
+    [(CONFIG, 3, 6), (CONFIG, 2, 0), (CONFIG, 1, CONFIG.pairs), (ODD_CONFIG, 3, 9), (NARROW, 3, 6)],
+    ids=["some", "no", "all", "odd", "narrow"],
 )
 def test_layers_back_to_back(config, pes, dsp_pairs, lazy):
     rng = np.random.default_rng(pes)
@@ -304,9 +307,10 @@ def test_layers_back_to_back(config, pes, dsp_pairs, lazy):
     run_layers(rng, layers, lazy, config, pes, pes, dsp_pairs)
 
 
-def test_luts_filled_by_hand(monkeypatch):
+@pytest.mark.parametrize("spacing", [16, 18])
+def test_luts_filled_by_hand(spacing, monkeypatch):
     monkeypatch.setattr(luts, "Instance", Primitive)
-    config = replace(CONFIG, output_pairs=1)
+    config = replace(CONFIG, output_pairs=1, pair_spacing_bits=spacing)
     rng = np.random.default_rng(4)
     common, branch = random_layer(rng, 0, 1)
     layers = [(common, branch, random_table(rng, common["passes"], 2))]

@@ -7,7 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
-from dsp48e2 import Dsp48e2
+from dsp_slice import DspSlice
 from pe_bench import Bench
 from pe_streams import Shape, random_layer, random_stream
 
@@ -17,6 +17,7 @@ from espalier_hw.pe import PE
 from espalier_hw.pe_model import decode_stream, drain_model, model
 
 TINY = load_config("tiny")
+NARROW = dataclasses.replace(TINY, pair_spacing_bits=16)
 
 
 def run(shapes, config=TINY, seed=1, primitives="behavioural", dsp_pairs=TINY.dsp_pairs, **options):
@@ -124,9 +125,10 @@ def gap_key(item):
     return cycle - index
 
 
-def test_largest_sums():
+@pytest.mark.parametrize("config", [TINY, NARROW], ids=["18", "16"])
+def test_largest_sums(config):
     """All pixels 255 and weights at both ends: the packed fields reach their bounds."""
-    run([Shape(filters=2, tiles=2, blocks=4, run_length=60, shortest=40, extreme=True)])
+    run([Shape(filters=2, tiles=2, blocks=4, run_length=60, shortest=40, extreme=True)], config)
 
 
 @pytest.mark.parametrize(
@@ -136,6 +138,7 @@ def test_largest_sums():
         {"tile_size": 5, "dsp_pairs": 13},
         {"tile_size": 4, "dsp_pairs": 0, "ring_words": 16, "accumulators": 4},
         {"tile_size": 4, "dsp_pairs": 8, "ring_words": 64, "accumulators": 32},
+        {"tile_size": 5, "dsp_pairs": 12, "pair_spacing_bits": 16},
     ],
 )
 def test_configurations(changes):
@@ -182,16 +185,17 @@ def test_waits_are_counted():
     assert starved["null_issued"] == blocked["null_issued"] > 0
 
 
+@pytest.mark.parametrize("config", [TINY, NARROW], ids=["18", "16"])
 @pytest.mark.parametrize("dsp_pairs", [0, 6, 8])
-def test_vendor_primitives(dsp_pairs, monkeypatch):
+def test_vendor_primitives(dsp_pairs, config, monkeypatch):
     """A whole PE on DSP slices and added products gives the same sums in the same cycles."""
     shapes = [
         Shape(filters=3, passes=2, blocks=3, last_words=5, skips=0.5),
         Shape(filters=1),
         Shape(filters=8),
     ]
-    plain = run(shapes, dsp_pairs=dsp_pairs)
-    monkeypatch.setattr(lanes, "Instance", Dsp48e2)
-    vendor = run(shapes, dsp_pairs=dsp_pairs, primitives="xilinx")
+    plain = run(shapes, config, dsp_pairs=dsp_pairs)
+    monkeypatch.setattr(lanes, "Instance", DspSlice)
+    vendor = run(shapes, config, dsp_pairs=dsp_pairs, primitives="xilinx")
     assert vendor.issue_cycles == plain.issue_cycles
     assert vendor.cycle == plain.cycle

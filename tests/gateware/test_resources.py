@@ -42,10 +42,11 @@ def synthesised(component, family="xcup", **ports):
 @pytest.mark.slow
 def test_blocks_land_in_their_primitives():
     """Sums in DSP slices, fabric pairs out of them, streams in UltraRAM, accumulators in LUTs."""
-    dsp = synthesised(DspPair()).count
-    assert dsp.dsp == 1
-    assert dsp.lut + dsp.ff <= 2
-    assert synthesised(AddedPair()).count.dsp == 0
+    for spacing, family in ((18, "xcup"), (16, "xc7")):
+        dsp = synthesised(DspPair(spacing), family).count
+        assert dsp.dsp == 1
+        assert dsp.lut + dsp.ff <= 2
+        assert synthesised(AddedPair(spacing), family).count.dsp == 0
     assert synthesised(StreamFetch(TINY)).count.uram == 1
     accumulators = synthesised(Accumulators(load_config("zcu104"), 14 * 3)).count
     assert accumulators.bram36 == 0

@@ -71,6 +71,20 @@ def test_random_convolutions(target, net, reorder, pad):
     check(net, ROOMY[target], CompileOptions(reorder, pad))
 
 
+@RELAXED
+@given(
+    channels=st.integers(1, 24),
+    seed=st.integers(0, 999),
+    density=st.floats(0, 1),
+    bits=st.sampled_from([3, 8]),
+)
+def test_sums_of_16_bits(channels, seed, density, bits):
+    """The emulator refuses sums that do not fit; narrower ones need more parts."""
+    net = RandomNetwork(channels, 9, 9, seed=seed)
+    net.conv("input", 10, (3, 3), 1, (1, 1, 1, 1), density=density, bits=bits)
+    check(net, dataclasses.replace(ROOMY["tiny"], pair_spacing_bits=16))
+
+
 @pytest.mark.parametrize("target", CONFIGS)
 @RELAXED
 @given(

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espalier.arch.config import load_config
+from espalier.arch.config import DSP_SLICES, load_config
 from espalier.arch.operators import (
     ACCUMULATOR_DISTANCE,
     DIGIT_HIGH,
-    MAX_WEIGHT_SUM,
     OPERATORS_PER_WORD,
 )
 from espalier.backend.deal import Shape, deal_by_load, deal_in_order, drain_order
@@ -28,6 +27,8 @@ from espalier.ir.graph import Conv
 from espalier.numerics import run
 from espalier.passes.lower_average import lower_average
 from espalier.passes.space_to_depth import rearrange_picture, space_to_depth
+
+BOUND = load_config("tiny").max_weight_sum
 
 
 @settings(deadline=None)
@@ -77,16 +78,20 @@ def geometry_of(node):
     channels=st.integers(1, 300),
     density=st.floats(0, 1),
     bias=st.floats(-1, 1),
+    spacing=st.sampled_from(sorted(DSP_SLICES)),
 )
-def test_no_part_can_overflow_and_all_weights_are_there(seed, bits, channels, density, bias):
+def test_no_part_can_overflow_and_all_weights_are_there(seed, bits, channels, density, bias, spacing):
     random = np.random.default_rng(seed)
     limit = {1: 1, 3: 3, 4: 7, 5: 15, 8: 119}[bits]
     shape = (5, channels, 3, 3)
     weights = np.clip(np.round(random.normal(bias, 1, shape) * limit), -limit, limit)
     node = one_conv(weights * (random.random(shape) < density), bits)
     geometry = geometry_of(node)
-    parts = build_parts(node, geometry)
-    assert group_sums(parts.part, parts.digit, parts.count).max(initial=0) <= MAX_WEIGHT_SUM
+    config = dataclasses.replace(load_config("tiny"), pair_spacing_bits=spacing)
+    parts = build_parts(node, geometry, config.max_weight_sum)
+    # The worst pixels: 255 wherever a digit has the sign, 0 elsewhere.
+    worst = 255 * group_sums(parts.part, parts.digit, parts.count)
+    assert worst.max(initial=0) < 1 << spacing - 1
     assert (np.diff(parts.first_part) >= 1).all()
     rebuilt = np.zeros((5, parts.words, 4), np.int64)
     digit = parts.digit * np.where(parts.high[parts.part] == 1, 16, 1)
@@ -100,16 +105,17 @@ def test_no_part_can_overflow_and_all_weights_are_there(seed, bits, channels, de
 def test_sums_beyond_the_accumulator_are_refused():
     node = one_conv(np.full((1, 800, 3, 3), 119), 8)
     with pytest.raises(CapacityError, match=r"layer conv0, filter 0: sums can reach"):
-        build_parts(node, geometry_of(node))
+        build_parts(node, geometry_of(node), BOUND)
     with pytest.raises(InternalError, match="do not fit"):
-        build_parts(one_conv(np.full((1, 1, 1, 1), 9), 4), geometry_of(one_conv(np.ones((1, 1, 1, 1)), 4)))
+        geometry = geometry_of(one_conv(np.ones((1, 1, 1, 1)), 4))
+        build_parts(one_conv(np.full((1, 1, 1, 1), 9), 4), geometry, BOUND)
 
 
 def test_digits_have_three_bits_and_a_sign():
     for bits, weights in ((4, range(-8, 8)), (8, range(-119, 120))):
         values = np.array(list(weights))
         node = one_conv(values.reshape(1, -1, 1, 1), bits)
-        parts = build_parts(node, geometry_of(node))
+        parts = build_parts(node, geometry_of(node), BOUND)
         assert np.abs(parts.digit).max() <= DIGIT_HIGH
         rebuilt = np.bincount(parts.word, parts.digit * 16 ** parts.high[parts.part])
         assert (rebuilt == values).all()
@@ -159,7 +165,7 @@ def test_in_a_tournament_everybody_meets_everybody_once(players):
 def test_sharing_evens_out_every_block():
     net = RandomNetwork(64, 8, 8, seed=3)
     net.conv("input", 48, density=0.3, bits=3)
-    parts = build_parts(net.nodes[0], geometry_of(net.nodes[0]))
+    parts = build_parts(net.nodes[0], geometry_of(net.nodes[0]), BOUND)
     shape = Shape((16,), 1, 32)
 
     def drift(own, deal):
@@ -234,11 +240,12 @@ def test_runs_are_short_and_obey_the_hardware(slots, pes, passes, blocks, mean, 
     seed=st.integers(0, 999),
     cuts=st.integers(-1, 3),
     bits=st.sampled_from([3, 8]),
+    bound=st.sampled_from([128, 514]),
 )
-def test_deals_and_runs_obey_the_hardware(filters, pes, passes, balance, density, seed, cuts, bits):
+def test_deals_and_runs_obey_the_hardware(filters, pes, passes, balance, density, seed, cuts, bits, bound):
     net = RandomNetwork(30, 8, 8, seed=seed)
     net.conv("input", filters, density=density, bits=bits)
-    parts = build_parts(net.nodes[0], geometry_of(net.nodes[0]))
+    parts = build_parts(net.nodes[0], geometry_of(net.nodes[0]), bound)
     shape, branches = Shape(pes, passes, 8), len(pes)
     counts = parts.block_counts(8)
     if not balance:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.arch.config import load_config, preset_names
+from espalier.arch.config import Device, load_config, preset_names
 from espalier.arch.fields import pack, unpack
 from espalier.arch.operators import MAX_WIDE_WEIGHT, OPERATOR_FIELDS, split_digits
 from espalier.arch.program import BRANCH_FIELDS, COMMON_FIELDS, TABLE_FIELDS
@@ -41,6 +41,40 @@ def test_hash_depends_on_hardware_only():
     config = load_config("tiny")
     assert dataclasses.replace(config, clock_mhz=50, name="x").hash == config.hash
     assert dataclasses.replace(config, accumulators=16).hash != config.hash
+    assert dataclasses.replace(config, pair_spacing_bits=16).hash != config.hash
+
+
+def test_the_default_spacing_leaves_the_hash_as_it_was():
+    """Program images from before there was the field name these."""
+    assert load_config("tiny").hash == 0x2359E179
+    assert dataclasses.replace(load_config("tiny"), pair_spacing_bits=18).hash == 0x2359E179
+
+
+@pytest.mark.parametrize(("spacing", "bound"), [(18, 514), (16, 128)])
+def test_sums_of_the_largest_pixels_fit_their_field(spacing, bound):
+    config = dataclasses.replace(load_config("tiny"), pair_spacing_bits=spacing)
+    assert config.max_weight_sum == bound
+    assert bound * 255 < 1 << spacing - 1 <= (bound + 1) * 255
+    assert config.pair_bits == 2 * spacing
+
+
+@pytest.mark.parametrize(
+    ("part", "spacing", "message"),
+    [
+        (
+            "xc7z020clg400-1",
+            18,
+            "DSP48E2 slices, but xc7z020clg400-1 has DSP48E1: write pair_spacing_bits: 16",
+        ),
+        ("xczu7ev-ffvc1156-2-e", 16, "xczu7ev-ffvc1156-2-e has DSP48E2: write pair_spacing_bits: 18"),
+    ],
+)
+def test_spacings_that_the_device_has_no_slices_for(part, spacing, message):
+    device = Device(part=part, lut=53200, ff=106400, bram36=140, uram=0, dsp=220)
+    config = dataclasses.replace(load_config("tiny"), pair_spacing_bits=34 - spacing, device=device)
+    assert config.device == device
+    with pytest.raises(ConfigError, match=message):
+        dataclasses.replace(config, pair_spacing_bits=spacing)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +100,14 @@ def test_unknown_target_lists_the_known():
 
 @pytest.mark.parametrize(
     "change",
-    [{"tile_size": 3}, {"ring_words": 48}, {"branches": True}, {"dsp_pairs": 9}, {"name": "a/../b"}],
+    [
+        {"tile_size": 3},
+        {"ring_words": 48},
+        {"branches": True},
+        {"dsp_pairs": 9},
+        {"name": "a/../b"},
+        {"pair_spacing_bits": 17},
+    ],
 )
 def test_out_of_range(change):
     with pytest.raises(ConfigError, match=next(iter(change))):

@@ -85,7 +85,7 @@ def test_without_reordering_operators_do_not_matter():
 def test_swaps_leave_pes_of_a_branch_alike():
     graph = network(5, 14, 64).graph()
     layer = layers_of(network(5, 14, 64))[1]
-    parts = build_parts(graph.nodes[1], layer.geometry)
+    parts = build_parts(graph.nodes[1], layer.geometry, CONFIG.max_weight_sum)
     shape = Shape((16,), 1, 32)
     deal = deal_by_load(parts, parts.block_counts(16), shape)
     counts = np.append(parts.block_counts(16).sum(axis=1), 0)

@@ -72,7 +72,7 @@ def test_an_over_full_configuration_is_refused(changes, words):
 
 def test_family_and_devices_without_ultra_ram():
     device = Device(part="xc7z020clg400-1", lut=53200, ff=106400, bram36=140, uram=0, dsp=220)
-    config = dataclasses.replace(TINY, device=device)
+    config = dataclasses.replace(TINY, device=device, pair_spacing_bits=16)
     assert family_of(config) == "xc7"
     assert family_of(TINY) == family_of(ZCU104) == "xcup"
     estimate = estimate_resources(config)

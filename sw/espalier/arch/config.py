@@ -23,11 +23,16 @@ _DEEPEST_BLOCK_TABLE = 2560
 # Bumped whenever RTL or program format change in a way that old program images would not survive.
 ARCH_VERSION = 2
 
+# DSP slice by the bits that two products in it lie apart: its multiplier has nine bits more.
+DSP_SLICES = {16: "DSP48E1", 18: "DSP48E2"}
+_DEFAULT_SPACING = 18
+
 PRESET_FOLDER = Path(__file__).parent / "presets"
 
 
-def _field(doc: str, unit: str, low: int, high: int) -> Any:
-    return dataclasses.field(metadata={"doc": doc, "unit": unit, "low": low, "high": high})
+def _field(doc: str, unit: str, low: int, high: int, default: Any = dataclasses.MISSING) -> Any:
+    metadata = {"doc": doc, "unit": unit, "low": low, "high": high}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,11 @@ class Device:
     bram36: int
     uram: int
     dsp: int
+
+    @property
+    def series_7(self) -> bool:
+        """Whether it is of the 7 series, with DSP48E1 slices and no UltraRAM, and not UltraScale or later."""
+        return self.part.startswith("xc7")
 
 
 @dataclass(frozen=True)
@@ -76,6 +86,14 @@ class HardwareConfig:
     burst_beats: int = _field("longest AXI4 burst, a power of two", "beats", 4, 64)
     max_layers: int = _field("layers that have performance counters of their own", "layers", 16, 256)
     clock_mhz: int = _field("clock that latencies are quoted at", "MHz", 1, 1000)
+    pair_spacing_bits: int = _field(
+        "from one product of a lane pair to the other in their DSP slice, and of a lane's sum: 18 for DSP48E2"
+        " (if not written), 16 for DSP48E1 (7 series)",
+        "bits",
+        min(DSP_SLICES),
+        max(DSP_SLICES),
+        default=_DEFAULT_SPACING,
+    )
     clock_source: str = "assumed"
     device: Device | None = None
 
@@ -108,6 +126,23 @@ class HardwareConfig:
                 f" {self.branches} with lut_pes = {self.lut_pes}: at most all branches can be of kind lut,"
                 " and these have at least one PE"
             )
+        self._check_spacing()
+
+    def _check_spacing(self) -> None:
+        """Refuse a spacing for which there is no slice, or of which the device has no slices."""
+        spacing = self.pair_spacing_bits
+        if spacing not in DSP_SLICES:
+            raise ConfigError(
+                f"configuration '{self.name}': pair_spacing_bits = {spacing}, must be"
+                f" {' or '.join(f'{bits} ({kind})' for bits, kind in DSP_SLICES.items())}"
+            )
+        series_7 = self.device is not None and self.device.series_7
+        needed = min(DSP_SLICES) if series_7 else max(DSP_SLICES)
+        if self.device is not None and spacing != needed:
+            raise ConfigError(
+                f"configuration '{self.name}': pair_spacing_bits = {spacing} is for {self.dsp_slice}"
+                f" slices, but {self.device.part} has {DSP_SLICES[needed]}: write pair_spacing_bits: {needed}"
+            )
 
     # Derived geometry. Everything below follows from the fields above.
 
@@ -120,6 +155,24 @@ class HardwareConfig:
     def pairs(self) -> int:
         """Lane pairs of a PE; the last pair of an odd tile holds one lane."""
         return (self.lanes_per_pe + 1) // 2
+
+    @property
+    def dsp_slice(self) -> str:
+        """Primitive that a packed lane pair is made of, one of `DSP_SLICES`."""
+        return DSP_SLICES[self.pair_spacing_bits]
+
+    @property
+    def pair_bits(self) -> int:
+        """Bits of the two sums of a lane pair."""
+        return 2 * self.pair_spacing_bits
+
+    @property
+    def max_weight_sum(self) -> int:
+        """Most that the positive and the negative digits of one part may each add up to.
+
+        Times 255, the largest pixel, it still fits a signed sum of `pair_spacing_bits`.
+        """
+        return ((1 << (self.pair_spacing_bits - 1)) - 1) // 255
 
     def is_lut(self, branch: int) -> bool:
         """Whether a branch is of kind `lut`."""
@@ -194,6 +247,8 @@ class HardwareConfig:
     def hash(self) -> int:
         """32-bit identity of the configuration, in the identification register and in program images."""
         fields = {k: v for k, v in dataclasses.asdict(self).items() if k not in _NOT_HARDWARE}
+        if self.pair_spacing_bits == _DEFAULT_SPACING:
+            del fields["pair_spacing_bits"]  # what there was before the field; such images stay valid
         text = json.dumps([ARCH_VERSION, fields], sort_keys=True)
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little")
 

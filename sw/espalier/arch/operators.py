@@ -33,11 +33,6 @@ HEADER_FIELDS = (
     Field("end", 1, "no layer: the stream ends here"),
 )
 
-# Bound of one packed partial sum. Two products share a DSP slice 18 bits apart, so the positive and
-# the negative weights of one part may each add up to this much times 255 and still fit the field.
-PACKED_FIELD_BITS = 18
-MAX_WEIGHT_SUM = ((1 << (PACKED_FIELD_BITS - 1)) - 1) // 255
-
 # The last operator of a run and the first operator of the next run of the same accumulator must be
 # at least this many operators apart (PE pipeline: read at +2, written at +4). One filter per PE is
 # exempt: its sum simply stays in the DSP.

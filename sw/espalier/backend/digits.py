@@ -11,7 +11,6 @@ from espalier.arch.operators import (
     DIGIT_BITS,
     DIGIT_HIGH,
     DIGIT_LOW,
-    MAX_WEIGHT_SUM,
     MAX_WIDE_WEIGHT,
     split_digits,
 )
@@ -30,7 +29,7 @@ class Parts:
 
     word, tap, digit, part: int64[N], one element per operator, ordered by part and then by word and tap.
     filter_of, high: int64[P], one element per part; the parts of a filter are consecutive.
-    first_part: int64[K + 1], where each filter's parts start.
+    first_part: int64[K + 1], where each filter's parts start. bound: see `HardwareConfig.max_weight_sum`.
     """
 
     words: int
@@ -41,6 +40,7 @@ class Parts:
     filter_of: IntArray
     high: IntArray
     first_part: IntArray
+    bound: int
 
     @property
     def count(self) -> int:
@@ -54,10 +54,11 @@ class Parts:
         return flat.reshape(self.count, blocks).astype(np.int32)
 
 
-def build_parts(node: Conv, geometry: Geometry) -> Parts:
+def build_parts(node: Conv, geometry: Geometry, bound: int) -> Parts:
     """Split a convolution's weights into digits and its filters into parts that cannot overflow.
 
     The operators of a filter are dealt to its parts in turn, so that few runs of a part stay empty.
+    bound: `HardwareConfig.max_weight_sum`.
     """
     filters, channels = node.weights.shape[:2]
     k, c, ky, kx = np.nonzero(node.weights)
@@ -73,10 +74,10 @@ def build_parts(node: Conv, geometry: Geometry) -> Parts:
     order = np.argsort((group * words + word) * (int(geometry.tap_of.max()) + 1) + tap, kind="stable")
     group, word, tap, digit = group[order], word[order], tap[order], digit[order]
     sums = group_sums(group, digit, 2 * filters)
-    parts_of_group = -(-sums.max(axis=1) // MAX_WEIGHT_SUM)
+    parts_of_group = -(-sums.max(axis=1) // bound)
     empty = parts_of_group.reshape(filters, 2).sum(axis=1) == 0
     parts_of_group[2 * np.flatnonzero(empty)] = 1  # a filter without weights still has its bias
-    local = _deal(group, digit, parts_of_group)
+    local = _deal(group, digit, parts_of_group, bound)
 
     first = np.concatenate(([0], np.cumsum(parts_of_group)))
     part = first[group] + local
@@ -91,6 +92,7 @@ def build_parts(node: Conv, geometry: Geometry) -> Parts:
         filter_of=group_of_part // 2,
         high=group_of_part % 2,
         first_part=first[::2],
+        bound=bound,
     )
     prove_bounds(parts, node)
     return parts
@@ -106,13 +108,13 @@ def prove_bounds(parts: Parts, node: Conv) -> None:
     """Check that no packed partial sum and no filter's sum can overflow, whatever the pixels.
 
     Raises:
-        InternalError: a part exceeds MAX_WEIGHT_SUM, which is the compiler's fault.
+        InternalError: a part exceeds its bound, which is the compiler's fault.
         CapacityError: a filter's sum with its bias exceeds ACCUMULATOR_BITS, which is the network's.
 
     """
     sums = group_sums(parts.part, parts.digit, parts.count)
-    if sums.max(initial=0) > MAX_WEIGHT_SUM:
-        raise InternalError(f"layer {node.name}: a part sums to {sums.max()}, the bound is {MAX_WEIGHT_SUM}")
+    if sums.max(initial=0) > parts.bound:
+        raise InternalError(f"layer {node.name}: a part sums to {sums.max()}, the bound is {parts.bound}")
     scale = np.where(parts.high == 1, 1 << DIGIT_BITS, 1)[:, None] * 255
     whole = np.zeros((node.weights.shape[0], 2), np.int64)
     np.add.at(whole, parts.filter_of, sums * scale)
@@ -153,22 +155,23 @@ def _digits(weight: IntArray, bits: int, name: str) -> tuple[IntArray, IntArray,
     return np.repeat(source, copies), np.repeat(digit // copies, copies), np.repeat(which, copies)
 
 
-def _deal(group: IntArray, digit: IntArray, parts_of_group: IntArray) -> IntArray:
+def _deal(group: IntArray, digit: IntArray, parts_of_group: IntArray, bound: int) -> IntArray:
     """Part of every operator inside its group; enlarges `parts_of_group` where the bound demands it."""
     starts = np.searchsorted(group, np.arange(len(parts_of_group) + 1))
     rank = np.arange(len(group)) - starts[group]
     local: IntArray = rank % np.maximum(parts_of_group, 1)[group]
     first = np.concatenate(([0], np.cumsum(parts_of_group)))
     sums = group_sums(first[:-1][group] + local, digit, int(first[-1]))
-    failed = np.flatnonzero(sums.max(axis=1, initial=0) > MAX_WEIGHT_SUM)
+    failed = np.flatnonzero(sums.max(axis=1, initial=0) > bound)
     owners = np.repeat(np.arange(len(parts_of_group)), parts_of_group)[failed]
     for index in np.unique(owners):
         members = slice(starts[index], starts[index + 1])
-        local[members], parts_of_group[index] = _deal_exactly(digit[members], int(parts_of_group[index]))
+        most = int(parts_of_group[index])
+        local[members], parts_of_group[index] = _deal_exactly(digit[members], most, bound)
     return local
 
 
-def _deal_exactly(digit: IntArray, parts: int) -> tuple[IntArray, int]:
+def _deal_exactly(digit: IntArray, parts: int, bound: int) -> tuple[IntArray, int]:
     """Largest digits first, each to the part with the smallest sum of its sign; more parts until it fits."""
     order = np.argsort(-np.abs(digit), kind="stable")
     while True:
@@ -179,6 +182,6 @@ def _deal_exactly(digit: IntArray, parts: int) -> tuple[IntArray, int]:
             part = int(sums[sign].argmin())
             local[index] = part
             sums[sign, part] += abs(int(digit[index]))
-        if sums.max(initial=0) <= MAX_WEIGHT_SUM:
+        if sums.max(initial=0) <= bound:
             return local, parts
         parts += 1

@@ -17,7 +17,6 @@ from espalier.arch.operators import (
     ACCUMULATOR_DISTANCE,
     DIGIT_BITS,
     DIGIT_HIGH,
-    PACKED_FIELD_BITS,
 )
 from espalier.arch.program import (
     FIXED_POINT_BITS,
@@ -240,9 +239,8 @@ class Emulator:
                 pixels = words[index][tap][: branch["channels"], tiles]
                 flat = pixels.reshape(branch["channels"], -1).astype(np.float64)
                 sums += (matrix @ flat).reshape(sums.shape)
-        if sums.max(initial=0) >= 1 << PACKED_FIELD_BITS - 1 or sums.min(initial=0) < -(
-            1 << PACKED_FIELD_BITS - 1
-        ):
+        limit = 1 << (config.pair_spacing_bits - 1)
+        if sums.max(initial=0) >= limit or sums.min(initial=0) < -limit:
             self._fail("a partial sum overflows")
         return sums.astype(np.int64).reshape(passes, config.accumulators, *sums.shape[1:])
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from espalier.arch.operators import MAX_WEIGHT_SUM
 from espalier.backend.deal import Shape, as_deal
 from espalier.backend.digits import Parts, group_sums
 from espalier.backend.plan import CountArray, Deal, IntArray
@@ -122,7 +121,7 @@ class Exchange:
         return SharedParts(self.parts, counts, deal, links, taken, self.block_words)
 
     def _without_overflow(self, links: Links, taken: IntArray) -> IntArray:
-        """Leave operators where they were in links of which a part would exceed MAX_WEIGHT_SUM.
+        """Leave operators where they were in links of which a part would exceed its bound.
 
         taken: int64[links, blocks]. A part that is cut cannot exceed it: whole it does not.
         """
@@ -133,7 +132,7 @@ class Exchange:
         here = np.minimum(wanted, self.counts[part])
         left = self._between(part, here) + self._between(other, wanted - here)
         right = self._sums_of[part] + self._sums_of[other] - left
-        failed = np.maximum(left, right).max(axis=1) > MAX_WEIGHT_SUM
+        failed = np.maximum(left, right).max(axis=1) > self.parts.bound
         taken[pairs[failed]] = self.counts[part[failed]]
         return taken
 

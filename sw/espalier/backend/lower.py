@@ -31,7 +31,7 @@ def lower_graph(
         layer = lower_node(graph, index, node, config)
         if isinstance(node, Conv):
             target = graph.tensors[node.output]
-            layer.parts = build_parts(node, layer.geometry)
+            layer.parts = build_parts(node, layer.geometry, config.max_weight_sum)
             layer.candidates = conv_candidates(layer, target, config, options.reorder)
         else:
             layer.pool_cycles = _pool_cycles(graph, layer, config)

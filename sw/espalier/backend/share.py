@@ -18,7 +18,6 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from espalier.arch.operators import MAX_WEIGHT_SUM
 from espalier.backend.deal import Shape, deal_to_bins, filter_order, parts_in_order
 from espalier.backend.digits import Parts, group_sums
 from espalier.backend.exchange import Exchange, Links, SharedParts
@@ -121,7 +120,7 @@ def _movable(parts: Parts) -> npt.NDArray[np.bool_]:
     sums = group_sums(parts.part, parts.digit, parts.count + 1)
     # Where both parts are nearly full, no operator can move.
     movable: npt.NDArray[np.bool_] = paired & (
-        (sums[:-1] + sums[1:]).max(axis=1) <= _PAIR_LIMIT * 2 * MAX_WEIGHT_SUM
+        (sums[:-1] + sums[1:]).max(axis=1) <= _PAIR_LIMIT * 2 * parts.bound
     )
     return movable
 

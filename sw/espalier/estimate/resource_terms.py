@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from espalier.arch.config import HardwareConfig
 from espalier.arch.feature_banks import bank_parts, small_start
 from espalier.arch.feature_layout import BANK_SIDE, BANKS
-from espalier.arch.operators import PACKED_FIELD_BITS, STREAM_WORD_BITS
+from espalier.arch.operators import STREAM_WORD_BITS
 from espalier.arch.program import (
     ACCUMULATOR_BITS,
     PROGRAM_WORD_BITS,
@@ -60,7 +60,7 @@ class Site:
     @property
     def drain_bits(self) -> int:
         """Bits of the sums of a tile."""
-        return 2 * PACKED_FIELD_BITS * self.config.pairs
+        return self.config.pair_bits * self.config.pairs
 
     @property
     def fabric_lanes(self) -> int:
@@ -70,7 +70,7 @@ class Site:
     @property
     def accumulator_bits(self) -> int:
         """Bits of the sums of a tile that can be other than zero."""
-        return PACKED_FIELD_BITS * (2 * self.dsp_pairs + self.fabric_lanes)
+        return self.config.pair_spacing_bits * (2 * self.dsp_pairs + self.fabric_lanes)
 
     @property
     def output_lanes(self) -> int:

@@ -86,7 +86,7 @@ class ResourceEstimate:
 
 def family_of(config: HardwareConfig) -> str:
     """Family of the configuration's device; UltraScale+ if it names none."""
-    return "xc7" if config.device is not None and config.device.part.startswith("xc7") else "xcup"
+    return "xc7" if config.device is not None and config.device.series_7 else "xcup"
 
 
 def estimate_resources(config: HardwareConfig, family: str | None = None) -> ResourceEstimate:

@@ -79,7 +79,7 @@ def network_facts(graph: IntegerGraph, base: HardwareConfig, tile_size: int) -> 
         windows += tiles * channels * geometry.fetches
         if isinstance(node, Conv):
             written += tiles * target.channels
-            parts = build_parts(node, geometry)
+            parts = build_parts(node, geometry, config.max_weight_sum)
             own = len(parts.word)
             stored, operators = stored + own, operators + own * tiles
             entries, drained = entries + parts.count, drained + parts.count * tiles

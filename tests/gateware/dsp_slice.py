@@ -1,23 +1,35 @@
-"""The part of a DSP48E2 (UG579) that the lanes use, in Amaranth, in place of the vendor's primitive."""
+"""What the lanes use of a DSP48E2 (UG579) or DSP48E1 (UG479), in Amaranth, in place of the primitive."""
 
 from __future__ import annotations
 
-from amaranth.hdl import ClockSignal, Elaboratable, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, ClockSignal, Const, Elaboratable, Module, Mux, Signal, Value, signed
 
-WIDTHS = {"A": 30, "B": 18, "C": 48, "OPMODE": 9, "ALUMODE": 4, "INMODE": 5, "CARRYINSEL": 3}
+WIDTHS = {"A": 30, "B": 18, "C": 48, "ALUMODE": 4, "INMODE": 5, "CARRYINSEL": 3, "CARRYIN": 1}
+WIDTHS |= {"ACIN": 30, "BCIN": 18, "PCIN": 48}
+# Widths that differ, bits of A that are multiplied, and attributes that only one of them has.
+KINDS = {
+    "DSP48E2": ({"OPMODE": 9, "D": 27}, 27, {"AMULTSEL": "A", "BMULTSEL": "B"}),
+    "DSP48E1": ({"OPMODE": 7, "D": 25}, 25, {"USE_DPORT": "FALSE"}),
+}
+COMMON = {"USE_MULT": "MULTIPLY", "USE_SIMD": "ONE48", "A_INPUT": "DIRECT", "B_INPUT": "DIRECT"}
+STAGES = {
+    f"{name}REG" for name in ("A", "ACASC", "B", "BCASC", "C", "D", "AD", "M", "P", "OPMODE", "ALUMODE")
+}
+STAGES |= {"INMODEREG", "CARRYINREG", "CARRYINSELREG"}
 
 
-class Dsp48e2(Elaboratable):
+class DspSlice(Elaboratable):
     """Takes what `Instance` takes; ports that are not connected read as zero."""
 
     def __init__(self, kind, **arguments):
-        assert kind == "DSP48E2"
+        widths, self.multiplied, self.own = KINDS[kind]
+        self.widths = WIDTHS | widths
         self.attributes = {k[2:]: v for k, v in arguments.items() if k.startswith("p_")}
         self.inputs = {k[2:]: v for k, v in arguments.items() if k.startswith("i_")}
         self.outputs = {k[2:]: v for k, v in arguments.items() if k.startswith("o_")}
 
     def _input(self, m, name):
-        width = WIDTHS.get(name, 1)
+        width = self.widths.get(name, 1)
         port = Signal(width, name=name)
         value = Value.cast(self.inputs.get(name, 0))
         assert name not in self.inputs or isinstance(self.inputs[name], int) or len(value) == width, name
@@ -41,19 +53,16 @@ class Dsp48e2(Elaboratable):
         m = Module()
         attributes = self.attributes
         assert isinstance(self.inputs["CLK"], ClockSignal)
-        for name, value in (
-            ("USE_MULT", "MULTIPLY"),
-            ("USE_SIMD", "ONE48"),
-            ("A_INPUT", "DIRECT"),
-            ("B_INPUT", "DIRECT"),
-            ("AMULTSEL", "A"),
-            ("BMULTSEL", "B"),
-        ):
-            assert attributes[name] == value
+        assert {k: v for k, v in attributes.items() if k not in STAGES} == COMMON | self.own
+        assert self.inputs.keys() >= {"D", "ACIN", "BCIN", "PCIN"}
+        for name in self.inputs:
+            if name != "CLK":
+                self._input(m, name)  # all of them have the right width
         # One register stage: A2 and B2, whichever INMODE says about A1 and B1.
         assert attributes["ACASCREG"] == attributes["AREG"] == 1
         assert attributes["BCASCREG"] == attributes["BREG"] == 1
-        a = self._register(m, "A", self._input(m, "A")[:27].as_signed(), "CEA2", "RSTA", attributes["AREG"])
+        multiplied = self._input(m, "A")[: self.multiplied].as_signed()
+        a = self._register(m, "A", multiplied, "CEA2", "RSTA", attributes["AREG"])
         b = self._register(m, "B", self._input(m, "B").as_signed(), "CEB2", "RSTB", attributes["BREG"])
         c = self._register(m, "C", self._input(m, "C"), "CEC", "RSTC", attributes["CREG"])
         opmode = self._register(
@@ -67,7 +76,7 @@ class Dsp48e2(Elaboratable):
         p = Signal(48, reset_less=True)
         addend = Signal(48)
         w, x, y, z = (Signal(48, name=name) for name in "wxyz")
-        with m.Switch(opmode[7:9]):
+        with m.Switch(Cat(opmode, Const(0, 2))[7:9]):  # a DSP48E1 has no W
             with m.Case(0b00):
                 m.d.comb += w.eq(0)
             with m.Case(0b01):
