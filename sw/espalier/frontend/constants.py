@@ -28,6 +28,18 @@ def is_constant(context: Context, node: SourceNode) -> bool:
     return node.op not in _RANDOM and all(not name or name in context.constants for name in node.inputs)
 
 
+def is_open_size(context: Context, node: SourceNode) -> bool:
+    """Whether a node computes with nothing but sizes that are unknown, so that it cannot be judged."""
+    if node.op == "Shape" and node.domain == "":
+        return any(name in context.unknown for name in node.inputs[:1])
+    known = context.constants.keys() | context.sizes
+    return (
+        node.op not in _RANDOM
+        and not context.sizes.isdisjoint(node.inputs)
+        and all(not name or name in known for name in node.inputs)
+    )
+
+
 def _alone(context: Context, node: SourceNode) -> onnx.ModelProto:
     """Make a network of one node: given the node alone, the evaluator ignores its opset."""
     empty = onnx.TypeProto()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -15,14 +15,33 @@ from espalier.ir.imported_graph import ImportedGraph, ImportedNode
 
 Array = npt.NDArray[Any]
 
+# ONNX does not infer the shapes of these; they have one result, as large as the first input.
+_SAME_SHAPE = ("GroupNormalization", "MeanVarianceNormalization", "RMSNormalization", "Swish")
+
 
 class RefusedError(Exception):
-    """A node cannot be supported; the text is the reason. Collected, never shown by itself."""
+    """A node cannot be supported; `reasons` say why. Collected, never shown by itself."""
+
+    def __init__(self, *reasons: str) -> None:
+        super().__init__("; ".join(reasons))
+        self.reasons = reasons
 
 
 def refuse(reason: str) -> NoReturn:
     """Refuse the node at hand."""
     raise RefusedError(reason)
+
+
+def check_all(*checks: Callable[[], object]) -> None:
+    """Run checks that do not depend on each other; refuses with the reasons of all that do."""
+    reasons: list[str] = []
+    for check in checks:
+        try:
+            check()
+        except RefusedError as error:
+            reasons += error.reasons
+    if reasons:
+        raise RefusedError(*reasons)
 
 
 @dataclass(frozen=True)
@@ -50,12 +69,19 @@ class Context:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.opset = source.opset
-        self.graph = ImportedGraph(source.name, source.input, source.output, [], {source.input: source.shape})
+        self.graph = ImportedGraph(source.name, source.input, source.output, [], {})
         self.notes: list[str] = []
         self.constants: dict[str, Array] = dict(source.constants)
-        self.values: dict[str, Value] = {source.input: Value(source.input, source.shape)}
-        # Results of refused nodes whose shape is unknown: what reads them cannot be judged.
-        self.unknown: set[str] = set()
+        self.values: dict[str, Value] = {}
+        # Inputs and results of refused nodes whose shape is unknown: what reads them cannot be judged.
+        self.unknown: set[str] = set(source.other_inputs)
+        # Of these, what would be constants if the shapes were known: computed from nothing but them.
+        self.sizes: set[str] = set()
+        if source.shape is None:
+            self.unknown.add(source.input)
+        else:
+            self.values[source.input] = Value(source.input, source.shape)
+            self.graph.shapes[source.input] = source.shape
         self._names: set[str] = set()
 
     def value(self, node: SourceNode, index: int = 0) -> Value:
@@ -103,8 +129,11 @@ class Context:
 
     def stand_in(self, node: SourceNode, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Let what follows a refused node be judged too, where the shape of its result is known."""
+        source = self.values.get(node.inputs[0]) if node.inputs else None
         for name in node.outputs:
             dimensions = shapes.get(name, ())[1:]
+            if not dimensions and source is not None and node.op in _SAME_SHAPE:
+                dimensions = source.dimensions[1:]
             if len(dimensions) not in (1, 3) or not all(dimensions):
                 self.unknown.add(name)
                 continue

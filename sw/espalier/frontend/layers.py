@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from espalier.frontend.context import Context, Value, refuse
+from espalier.frontend.context import Context, Value, check_all, refuse
 from espalier.frontend.source import SourceNode
 from espalier.frontend.windows import check_kernel, read_window
 from espalier.ir.float_graph import FloatConv
@@ -22,12 +22,12 @@ def convolution(context: Context, node: SourceNode) -> None:
     weights = context.weights(node, 1)
     channels, height, width = value.shape
     group = int(node.attributes.get("group", 1))
-    if group != 1:
-        refuse(f"{group} groups; supported is 1 (no grouped or depthwise convolution)")
     if weights.ndim != 4:
         refuse(f"it works on {weights.ndim - 2} spatial dimensions; supported are 2")
-    if weights.shape[1] != channels:
-        refuse(f"weights {list(weights.shape)} do not fit an input of {channels} channels")
+    check_all(
+        lambda: _check_groups(group, weights.shape, channels),
+        lambda: read_window(node, weights.shape[2:], (height, width)),
+    )
     window = read_window(node, weights.shape[2:], (height, width))
     bias = context.constant(node, 2)
     new = FloatConv(
@@ -41,6 +41,13 @@ def convolution(context: Context, node: SourceNode) -> None:
         window.dilation,
     )
     context.emit(new, (len(weights), window.rows, window.columns))
+
+
+def _check_groups(group: int, weights: tuple[int, ...], channels: int) -> None:
+    if weights[1] * group != channels:
+        refuse(f"weights {list(weights)} in {group} groups do not fit an input of {channels} channels")
+    if group != 1:
+        refuse(f"{group} groups; supported is 1 (no grouped or depthwise convolution)")
 
 
 def gemm(context: Context, node: SourceNode) -> None:

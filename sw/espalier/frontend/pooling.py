@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from espalier.frontend.context import Context, refuse
+from espalier.frontend.context import Context, check_all, refuse
 from espalier.frontend.source import SourceNode
 from espalier.frontend.windows import read_window
 from espalier.ir.float_graph import FloatPool
@@ -11,18 +11,29 @@ from espalier.ir.float_graph import FloatPool
 def max_pool(context: Context, node: SourceNode) -> None:
     """MaxPool without indices."""
     value = context.feature_map(node)
-    if any(node.outputs[1:]):
-        refuse("its second output, the indices, is used; supported is the maximum alone")
     kernel = _kernel(node)
-    window = read_window(node, kernel, (value.shape[1], value.shape[2]))
-    if window.dilation != 1:
-        refuse(f"dilation {window.dilation}; supported is 1")
+    size = (value.shape[1], value.shape[2])
+    check_all(
+        lambda: _check_indices(node), lambda: _check_dilation(node), lambda: read_window(node, kernel, size)
+    )
+    window = read_window(node, kernel, size)
     if any(pad >= kernel[index % 2] for index, pad in enumerate(window.pads)):
         refuse(f"padding {list(window.pads)} is not smaller than the kernel")
     new = FloatPool(
         context.name(node), value.tensor, node.outputs[0], "max", window.kernel, window.stride, window.pads
     )
     context.emit(new, (value.shape[0], window.rows, window.columns))
+
+
+def _check_indices(node: SourceNode) -> None:
+    if any(node.outputs[1:]):
+        refuse("its second output, the indices, is used; supported is the maximum alone")
+
+
+def _check_dilation(node: SourceNode) -> None:
+    dilations = [int(size) for size in node.attributes.get("dilations") or ()]
+    if any(dilation != 1 for dilation in dilations):
+        refuse(f"dilation {'x'.join(map(str, dict.fromkeys(dilations)))}; supported is 1")
 
 
 def average_pool(context: Context, node: SourceNode) -> None:
@@ -34,9 +45,8 @@ def average_pool(context: Context, node: SourceNode) -> None:
     if tuple(kernel) == size and not padded:
         _global(context, node, "global", vector=False)
         return
+    check_all(lambda: _check_dilation(node), lambda: read_window(node, kernel, size))
     window = read_window(node, kernel, size)
-    if window.dilation != 1:
-        refuse(f"dilation {window.dilation}; supported is 1")
     if window.overhang:
         refuse("ceil_mode lets windows reach beyond the padding; supported are windows inside it")
     if any(window.pads) and not node.attributes.get("count_include_pad", 0):

@@ -31,22 +31,28 @@ class SourceNode:
 
 @dataclass(frozen=True)
 class Source:
-    """A network as the file holds it."""
+    """A network as the file holds it.
+
+    `problems` of the network as a whole: several inputs or outputs, sizes that are not fixed. With them nodes
+    can still be judged by what does not depend on these.
+    """
 
     name: str
     opset: int
     input: str
-    shape: Shape
+    shape: Shape | None  # None: it cannot be supported, see `problems`
     output: str
     nodes: list[SourceNode]
     constants: dict[str, Array]
+    other_inputs: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
 def read_source(model: onnx.ModelProto, path: Path) -> Source:
     """Take the network out of a parsed file.
 
     Raises:
-        UnsupportedModelError: several inputs or outputs, sizes that are not fixed.
+        UnsupportedModelError: no input or no output, sparse weights.
         ModelFileError: nodes that read what nothing computes, damaged weights.
 
     """
@@ -55,53 +61,63 @@ def read_source(model: onnx.ModelProto, path: Path) -> Source:
         raise UnsupportedModelError(f"network {path}: sparse initialisers are not supported; make them dense")
     names = {tensor.name for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in names]
+    problems = []
     for kind, values in (("inputs", inputs), ("outputs", graph.output)):
         if len(values) != 1:
             listed = ", ".join(value.name for value in values) or "none"
-            raise UnsupportedModelError(
-                f"network {path} has {len(values)} {kind} ({listed}); exactly one is supported"
+            problems.append(
+                f"network {path} has {len(values)} {kind} ({listed}), exactly one is supported;"
+                " cut the rest off (onnx.utils.extract_model)"
             )
-    output = graph.output[0].name
-    nodes = _needed(model, {inputs[0].name, *names}, output, path)
+    if not inputs or not graph.output:
+        raise UnsupportedModelError("; ".join(problems))
+    others = tuple(value.name for value in inputs[1:])
+    nodes = _needed(model, {inputs[0].name, *others, *names}, [value.name for value in graph.output], path)
     used = {name for node in nodes for name in node.inputs}
     constants = {t.name: to_array(t, t.name) for t in graph.initializer if t.name in used}
+    shape, found = _picture_shape(inputs[0], path)
+    problems += found
     return Source(
         graph.name or path.stem,
         opset(model),
         inputs[0].name,
-        _picture_shape(inputs[0], path),
-        output,
+        shape,
+        graph.output[0].name,
         nodes,
         constants,
+        others,
+        tuple(problems),
     )
 
 
-def _picture_shape(value: onnx.ValueInfoProto, path: Path) -> Shape:
-    """(channels, height, width) of the network's input, N x C x H x W with N = 1 or open."""
+def _picture_shape(value: onnx.ValueInfoProto, path: Path) -> tuple[Shape | None, list[str]]:
+    """(channels, height, width) of the input, N x C x H x W with N = 1 or open, and what is wrong with it."""
     where = f"network {path}: input {value.name}"
     if not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape"):
-        raise UnsupportedModelError(f"{where} has no shape; export the network with a fixed picture size")
+        return None, [f"{where} has no shape; export the network with a fixed picture size"]
     dimensions = value.type.tensor_type.shape.dim
     shown = " x ".join(str(d.dim_value) if d.dim_value > 0 else d.dim_param or "?" for d in dimensions)
     if len(dimensions) != 4:
-        raise UnsupportedModelError(f"{where} has shape {shown}; supported is 1 x channels x height x width")
+        return None, [f"{where} has shape {shown}; supported is 1 x channels x height x width"]
+    problems = []
     if dimensions[0].dim_value > 1:
-        raise UnsupportedModelError(
-            f"{where} has shape {shown}: export the network with batch size 1 or an open batch size"
+        problems.append(
+            f"{where} has shape {shown}; export the network with batch size 1 or an open batch size"
         )
     channels, height, width = (int(d.dim_value) for d in dimensions[1:])
-    if min(channels, height, width) < 1:
-        raise UnsupportedModelError(
-            f"{where} has shape {shown}: channels, height and width must be fixed numbers;"
-            " export the network with the picture size it will run with"
-        )
-    return channels, height, width
+    if min(channels, height, width) > 0:
+        return (channels, height, width), problems
+    problems.append(
+        f"{where} has shape {shown}: channels, height and width must be fixed numbers;"
+        " export the network with the picture size it will run with"
+    )
+    return None, problems
 
 
-def _needed(model: onnx.ModelProto, known: set[str], output: str, path: Path) -> list[SourceNode]:
-    """Nodes the output depends on, in the order of the file (which ONNX requires to be executable)."""
+def _needed(model: onnx.ModelProto, known: set[str], outputs: list[str], path: Path) -> list[SourceNode]:
+    """Nodes the outputs depend on, in the order of the file (which ONNX requires to be executable)."""
     graph, version = model.graph, opset(model)
-    wanted, kept = {output}, []
+    wanted, kept = set(outputs), []
     for index in reversed(range(len(graph.node))):
         proto = graph.node[index]
         if wanted.intersection(proto.output):
@@ -115,8 +131,9 @@ def _needed(model: onnx.ModelProto, known: set[str], output: str, path: Path) ->
                     f"network {path} is damaged: node {node.name} reads {name}, which nothing computes"
                 )
         computed.update(node.outputs)
-    if output not in computed:
-        raise ModelFileError(f"network {path} is damaged: nothing computes its output {output}")
+    missing = [output for output in outputs if output not in computed]
+    if missing:
+        raise ModelFileError(f"network {path} is damaged: nothing computes its output {missing[0]}")
     return kept[::-1]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from espalier.arch.operators import WORD_TAPS
 from espalier.arch.program import MAX_PATTERNS
-from espalier.frontend.context import refuse
+from espalier.frontend.context import check_all, refuse
 from espalier.frontend.source import SourceNode
 from espalier.ir.geometry import output_size
 from espalier.ir.graph import Pads
@@ -46,14 +46,14 @@ def read_window(node: SourceNode, kernel: Sequence[int], size: tuple[int, int]) 
         refuse(f"it works on {len(kernel)} spatial dimensions; supported are 2")
     strides = _pair(node, "strides")
     dilations = _pair(node, "dilations")
-    if dilations[0] != dilations[1]:
-        refuse(f"dilation {_by(dilations)}; both axes must have the same")
-    check_kernel(kernel, size)
     pads = _pads(node, kernel, strides, dilations, size)
     axes = [_axis(node, size[i], kernel[i], strides[i], pads[i], pads[i + 2], dilations[i]) for i in range(2)]
-    for axis in axes:
-        if axis.output < 1:
-            refuse(f"kernel {_by(kernel)} with dilation {axis.dilation} exceeds the map {_by(size)}")
+    check_all(
+        lambda: _check_dilations(dilations),
+        lambda: check_kernel(kernel, size),
+        lambda: _check_reach(kernel, axes, size),
+        lambda: _common_stride(axes),
+    )
     stride = _common_stride(axes)
     return Window(
         (kernel[0], kernel[1]),
@@ -64,6 +64,17 @@ def read_window(node: SourceNode, kernel: Sequence[int], size: tuple[int, int]) 
         axes[1].output,
         any(axis.overhang for axis in axes),
     )
+
+
+def _check_dilations(dilations: tuple[int, int]) -> None:
+    if dilations[0] != dilations[1]:
+        refuse(f"dilation {_by(dilations)}; both axes must have the same")
+
+
+def _check_reach(kernel: Sequence[int], axes: list[_Axis], size: tuple[int, int]) -> None:
+    for axis in axes:
+        if axis.output < 1:
+            refuse(f"kernel {_by(kernel)} with dilation {axis.dilation} exceeds the map {_by(size)}")
 
 
 def check_kernel(kernel: Sequence[int], size: tuple[int, int]) -> None:

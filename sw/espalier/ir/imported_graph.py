@@ -57,7 +57,10 @@ ImportedNode = FloatConv | FloatPool | Affine | Relu | Add | Pad
 
 @dataclass
 class ImportedGraph:
-    """Nodes in execution order; `shapes` gives (channels, height, width) of every tensor by name."""
+    """Nodes in execution order; `shapes` gives (channels, height, width) of every tensor by name.
+
+    fused: name of every node that passes took out, and of those that do its work now.
+    """
 
     name: str
     input: str
@@ -65,6 +68,7 @@ class ImportedGraph:
     nodes: list[ImportedNode]
     shapes: dict[str, Shape]
     metadata: dict[str, Any] = field(default_factory=dict)
+    fused: dict[str, list[str]] = field(default_factory=dict)
 
 
 def reads(node: ImportedNode) -> tuple[str, ...]:

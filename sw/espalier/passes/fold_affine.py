@@ -20,6 +20,7 @@ def fold_affine(graph: ImportedGraph) -> None:
             if before is not None and counts[node.input] == 1:
                 _fold(before, node)
                 producers[node.output] = before
+                graph.fused[node.name] = [before.name]
                 continue
             conv = diagonal_conv(node.name, node.input, node.output, node.scale, node.shift)
         elif isinstance(node, FloatConv):

@@ -16,6 +16,7 @@ def fold_pad(graph: ImportedGraph) -> None:
         # A padding of a padding stays a node of its own: nobody writes that on purpose.
         elif node.input in paddings and _takes_zeros(node):
             left[node.input] -= 1
+            graph.fused.setdefault(paddings[node.input].name, []).append(node.name)
             _fold(node, paddings[node.input], graph)
     nodes: list[ImportedNode] = []
     for node in graph.nodes:

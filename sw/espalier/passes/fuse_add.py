@@ -27,6 +27,7 @@ def fuse_add(graph: ImportedGraph) -> None:
                 *_, name, other = max(candidates)
                 conv = producers[name]
                 conv.residual, conv.output = other, node.output
+                graph.fused[node.name] = [conv.name]
             else:
                 conv = identity_conv(node.name, node.input, node.output, graph.shapes[node.output][0])
                 conv.residual = node.other

@@ -20,6 +20,7 @@ def fuse_relu(graph: ImportedGraph) -> None:
             target = _private_producer(node.input, producers, counts)
             if before is not None and target is not None:
                 before.output = node.output
+                graph.fused[node.name] = [target.name]
             else:
                 before = target = identity_conv(
                     node.name, node.input, node.output, graph.shapes[node.output][0]
