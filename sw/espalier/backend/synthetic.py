@@ -9,6 +9,8 @@ from espalier.arch.operators import MAX_WIDE_WEIGHT
 from espalier.arch.program import FRACTION_BITS, MULTIPLIER_BITS, MULTIPLIER_SHIFTS
 from espalier.ir.graph import Conv, IntegerGraph, Node, Pads, Pool, Requantisation, Residual, Tensor
 
+IntArray = npt.NDArray[np.int64]
+
 _MEAN_PIXEL = 80.0  # rough root mean square of a stored pixel, so that outputs use the range of a byte
 _SPREAD = 50.0  # of the outputs
 
@@ -39,16 +41,12 @@ class RandomNetwork:
     ) -> str:
         """Add a convolution; `density` is the share of weights other than zero."""
         tensor = self.tensors[source]
-        weights = self._weights((filters, tensor.channels, *kernel), density, bits)
-        norm = np.sqrt((weights.astype(np.float64) ** 2).sum(axis=(1, 2, 3))) * _MEAN_PIXEL + 1
-        multiplier, shift = _fixed_point(_SPREAD / norm)
-        sums = weights.astype(np.int64).sum(axis=(1, 2, 3))
-        bias = self.random.integers(-1000, 1000, filters) - tensor.zero_point * sums
+        weights = sparse_weights(self.random, (filters, tensor.channels, *kernel), density, bits)
+        values = weight_requantisation(weights, tensor.zero_point, self.random.integers(-1000, 1000, filters))
         height = _length(tensor.height, kernel[0], stride, pads[0] + pads[2], dilation)
         width = _length(tensor.width, kernel[1], stride, pads[1] + pads[3], dilation)
         name = self._tensor("conv", filters, height, width, zero_point)
         added = Residual(residual, int(self.random.integers(1, 1 << 15)), 1) if residual is not None else None
-        values = Requantisation(multiplier, shift, bias)
         self.nodes.append(Conv(name, source, name, weights, values, stride, pads, dilation, added, bits))
         return name
 
@@ -65,8 +63,7 @@ class RandomNetwork:
         if kind == "global":
             kernel = tensor.height, tensor.width
         area = 1 if kind == "max" else kernel[0] * kernel[1]
-        multiplier, shift = _fixed_point(np.array([1.0 / area]))
-        values = Requantisation(multiplier, shift, np.array([-tensor.zero_point * area]))
+        values = mean_requantisation(area, tensor.zero_point)
         height = 1 if kind == "global" else _length(tensor.height, kernel[0], stride, pads[0] + pads[2], 1)
         width = 1 if kind == "global" else _length(tensor.width, kernel[1], stride, pads[1] + pads[3], 1)
         name = self._tensor(kind, tensor.channels, height, width, tensor.zero_point)
@@ -88,16 +85,36 @@ class RandomNetwork:
         self.tensors[name] = Tensor(name, channels, height, width, 1.0, zero_point)
         return name
 
-    def _weights(self, shape: tuple[int, ...], density: float, bits: int) -> npt.NDArray[np.int8]:
-        """Weights of normal distribution, the small ones pruned; filters and channels differ in spread."""
-        spread = self.random.lognormal(0, 0.25, (shape[0], 1, 1, 1)) * self.random.lognormal(
-            0, 0.25, (1, shape[1], 1, 1)
-        )
-        size = np.abs(self.random.standard_normal(shape)) * spread
-        limit = min((1 << (bits - 1)) - 1, MAX_WIDE_WEIGHT) if bits > 1 else 1
-        weights = np.clip(np.round(size / np.quantile(size, 0.999) * limit), 1, limit)
-        kept = size > np.quantile(size, 1 - density) if density < 1 else np.ones(shape, np.bool_)
-        return np.where(kept, weights * self.random.choice([-1, 1], shape), 0).astype(np.int8)
+
+def sparse_weights(
+    random: np.random.Generator, shape: tuple[int, ...], density: float, bits: int
+) -> npt.NDArray[np.int8]:
+    """Weights of normal distribution, the small ones pruned; filters and channels differ in spread.
+
+    shape: K, C, kernel_y, kernel_x; density: share of weights other than zero.
+    """
+    spread = random.lognormal(0, 0.25, (shape[0], 1, 1, 1)) * random.lognormal(0, 0.25, (1, shape[1], 1, 1))
+    size = np.abs(random.standard_normal(shape)) * spread
+    limit = min((1 << (bits - 1)) - 1, MAX_WIDE_WEIGHT) if bits > 1 else 1
+    weights = np.clip(np.round(size / np.quantile(size, 0.999) * limit), 1, limit)
+    kept = size > np.quantile(size, 1 - density) if density < 1 else np.ones(shape, np.bool_)
+    return np.where(kept, weights * random.choice([-1, 1], shape), 0).astype(np.int8)
+
+
+def weight_requantisation(weights: npt.NDArray[np.int8], zero_point: int, bias: IntArray) -> Requantisation:
+    """Scales with which the outputs of integer weights use the range of a byte.
+
+    zero_point: of the input; bias: int64[K], on top of its correction.
+    """
+    norm = np.sqrt((weights.astype(np.float64) ** 2).sum(axis=(1, 2, 3))) * _MEAN_PIXEL + 1
+    multiplier, shift = _fixed_point(_SPREAD / norm)
+    return Requantisation(multiplier, shift, bias - zero_point * weights.sum(axis=(1, 2, 3), dtype=np.int64))
+
+
+def mean_requantisation(area: int, zero_point: int) -> Requantisation:
+    """Scale of a mean over `area` pixels, or of a maximum (1): scale and zero point stay the same."""
+    multiplier, shift = _fixed_point(np.array([1.0 / area]))
+    return Requantisation(multiplier, shift, np.array([-zero_point * area]))
 
 
 def _length(size: int, kernel: int, stride: int, pads: int, dilation: int) -> int:

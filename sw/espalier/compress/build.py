@@ -138,6 +138,20 @@ def plan_densities(graph: FloatGraph, stack: npt.NDArray[Any], options: Compress
     if all(node.name in given for node in convs):
         return {node.name: given[node.name] for node in convs}
     scores = weight_scores(graph, stack[:, :_SCORE_PICTURES].transpose(1, 0, 2, 3))
+    return budget_densities(graph, scores, options)
+
+
+def budget_densities(
+    graph: FloatGraph, scores: Mapping[str, npt.NDArray[np.float64]], options: CompressOptions
+) -> dict[str, float]:
+    """As `plan_densities`, from the weights' scores (see `allocate.weight_scores`) or a sample of them.
+
+    Raises:
+        CapacityError: the budgets are too small for the network.
+
+    """
+    convs = [node for node in graph.nodes if isinstance(node, FloatConv)]
+    given = dict(options.densities)
     bounds = {name: (density, density) for name, density in given.items()}
     bits = {node.name: options.layer_bits.get(node.name, options.bits) for node in convs}
     bounds.setdefault(convs[0].name, _first_layer_bounds(graph, convs, options))

@@ -41,7 +41,7 @@ def check_graph(graph: IntegerGraph) -> None:
         names.add(node.name)
         found = list(_reference_problems(node, graph, known))
         # Without its tensors nothing else of a node can be judged.
-        found = found or list(_node_problems(node, graph))
+        found = found or list(node_problems(node, graph))
         problems += [f"{where}: {text}" for text in found]
         known.add(node.output)
     if graph.output not in known:
@@ -92,7 +92,8 @@ def _shape(tensor: Tensor) -> tuple[int, int, int]:
     return tensor.channels, tensor.height, tensor.width
 
 
-def _node_problems(node: Node, graph: IntegerGraph) -> Iterator[str]:
+def node_problems(node: Node, graph: IntegerGraph) -> Iterator[str]:
+    """Yield what is wrong with one node whose tensors exist: shapes, ranges, sums that may overflow."""
     source, target = graph.tensors[node.input], graph.tensors[node.output]
     if node.stride not in (1, 2):
         yield f"stride {node.stride}, must be 1 or 2"
