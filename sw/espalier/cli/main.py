@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from espalier import __version__
+from espalier.cli.check import check
 from espalier.cli.compile_command import compile_model
 from espalier.cli.compress_command import compress
 from espalier.cli.estimate import estimate
@@ -38,6 +39,7 @@ def _options(
     pass
 
 
+app.command("check")(check)
 app.command("compress")(compress)
 app.command("compile")(compile_model)
 app.command("estimate")(estimate)
