@@ -34,6 +34,7 @@ class StreamFetch(wiring.Component):
 
     def __init__(self, config: HardwareConfig) -> None:
         self._depth = config.stream_depth_words
+        self._style = "ultra" if config.has_ultra_ram else "block"
         super().__init__(
             {
                 "restart": In(1),
@@ -47,7 +48,7 @@ class StreamFetch(wiring.Component):
         """Memory, address counter, and a word register ahead of the operator register."""
         m = Module()
         m.submodules.memory = storage = memory.Memory(
-            MemoryData(shape=STREAM_WORD_BITS, depth=self._depth, init=[]), attrs={"ram_style": "ultra"}
+            MemoryData(shape=STREAM_WORD_BITS, depth=self._depth, init=[]), attrs={"ram_style": self._style}
         )
         write = storage.write_port()
         self._read = storage.read_port()

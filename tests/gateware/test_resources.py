@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 
 import pytest
 from amaranth.back import verilog
 
-from espalier.arch.config import load_config
+from espalier.arch.config import Device, load_config
 from espalier.arch.feature_banks import SIMPLE_WORDS, bank_parts
 from espalier.errors import ToolNotFoundError
 from espalier.estimate.resource_memory import block_ram, lutram, ultra_ram
@@ -48,6 +49,9 @@ def test_blocks_land_in_their_primitives():
         assert dsp.lut + dsp.ff <= 2
         assert synthesised(AddedPair(spacing), family).count.dsp == 0
     assert synthesised(StreamFetch(TINY)).count.uram == 1
+    device = Device("xczu3eg-sbva484-1-i", lut=70560, ff=141120, bram36=216, uram=0, dsp=360)
+    without_ultra = synthesised(StreamFetch(dataclasses.replace(TINY, device=device))).count
+    assert (without_ultra.uram, without_ultra.bram36) == (0, 8)
     accumulators = synthesised(Accumulators(load_config("zcu104"), 14 * 3)).count
     assert accumulators.bram36 == 0
     assert lutram(14 * 3, 32, "xcup") == 24 <= accumulators.lut <= 50

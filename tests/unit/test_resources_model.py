@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from espalier.arch.config import Device, load_config, preset_names
-from espalier.errors import CapacityError
+from espalier.errors import CapacityError, ConfigError
 from espalier.estimate.resource_memory import MemoryBlocks, block_ram, lutram, ultra_ram
 from espalier.estimate.resources import LIMIT, RESOURCES, check_fits, estimate_resources, family_of
 
@@ -79,6 +79,17 @@ def test_family_and_devices_without_ultra_ram():
     assert estimate.total.uram == 0
     assert estimate.shares["uram"] == 0
     assert estimate.total.bram36 > estimate_resources(TINY).total.bram36
+    # UltraScale+ with and without UltraRAM: a stream of 4,096 words of 72 bits is one, or eight block RAMs.
+    small = Device(part="xczu3eg-sbva484-1-i", lut=70560, ff=141120, bram36=216, uram=0, dsp=360)
+    without = estimate_resources(dataclasses.replace(TINY, device=small))
+    assert without.family == "xcup"
+    with_ultra = estimate_resources(TINY).total
+    assert with_ultra.uram == TINY.pes and without.total.uram == 0
+    assert without.total.bram36 == with_ultra.bram36 + 8 * TINY.pes
+    deep = dataclasses.replace(TINY, device=small, table_depth_words=4096)
+    assert not deep.table_in_ultra and estimate_resources(deep).total.uram == 0
+    with pytest.raises(ConfigError, match=r"xczu3eg.* has no UltraRAM"):
+        dataclasses.replace(TINY, device=small, uram_banks=1)
 
 
 def test_memories():

@@ -126,6 +126,12 @@ class HardwareConfig:
                 f" {self.branches} with lut_pes = {self.lut_pes}: at most all branches can be of kind lut,"
                 " and these have at least one PE"
             )
+        if self.uram_banks and not self.has_ultra_ram:
+            assert self.device is not None, "without a device there is UltraRAM"
+            raise ConfigError(
+                f"configuration '{self.name}': uram_banks = {self.uram_banks}, but {self.device.part} has no"
+                " UltraRAM: write uram_banks: 0"
+            )
         self._check_spacing()
 
     def _check_spacing(self) -> None:
@@ -224,9 +230,14 @@ class HardwareConfig:
         return self.feature_depth_words if bank < _FIRST_ROW_BANKS else rest
 
     @property
+    def has_ultra_ram(self) -> bool:
+        """Whether there is UltraRAM for deep memories; on a device without, they lie in block RAM too."""
+        return self.device is None or self.device.uram > 0
+
+    @property
     def table_in_ultra(self) -> bool:
         """Whether requantisation tables lie in UltraRAM; small ones lie in block RAM."""
-        return self.table_depth_words > _DEEPEST_BLOCK_TABLE
+        return self.has_ultra_ram and self.table_depth_words > _DEEPEST_BLOCK_TABLE
 
     @property
     def output_beats(self) -> int:

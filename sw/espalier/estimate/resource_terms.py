@@ -154,9 +154,16 @@ def _tile_words(site: Site) -> int:
     return site.tile_bits * sum(1 if b.bank < b.config.uram_banks else b.bank_parts for b in banks)
 
 
+def _deep_memory(site: Site, bits: int, words: int, dual: bool = False) -> MemoryBlocks:
+    """Count a memory in UltraRAM, or in block RAM if the device has none."""
+    if site.config.has_ultra_ram:
+        return ultra_ram(bits, words, site.family, dual)
+    return block_ram(bits, words, dual)
+
+
 def _table_memory(site: Site) -> MemoryBlocks:
     if site.config.table_in_ultra:
-        return ultra_ram(TABLE_WORD_BITS, site.config.table_depth_words, site.family)
+        return _deep_memory(site, TABLE_WORD_BITS, site.config.table_depth_words)
     return block_ram(TABLE_WORD_BITS, site.config.table_depth_words)
 
 
@@ -184,7 +191,7 @@ BLOCKS: dict[str, Block] = {
             + lutram(s.accumulator_bits, s.config.accumulators, s.family)
         ),
         dsp=lambda s: s.dsp_pairs,
-        memory=lambda s: ultra_ram(STREAM_WORD_BITS, s.config.stream_depth_words, s.family),
+        memory=lambda s: _deep_memory(s, STREAM_WORD_BITS, s.config.stream_depth_words),
     ),
     "window_walker": Block(lut=(_branches,), ff=(_branches,)),
     "word_writer": Block(
@@ -231,7 +238,7 @@ BLOCKS: dict[str, Block] = {
     ),
     "feature_bank_ultra": Block(
         ff=(lambda s: s.tile_bits,),
-        memory=lambda s: ultra_ram(s.tile_bits, s.config.bank_depth(s.bank), s.family, dual=True),
+        memory=lambda s: _deep_memory(s, s.tile_bits, s.config.bank_depth(s.bank), dual=True),
     ),
     "feature_bank_block": Block(
         lut=(lambda s: s.bank_parts, lambda s: s.tile_bits * (s.bank_parts - 1)),

@@ -32,6 +32,7 @@ _LABELS = {
     "uram": ("UltraRAMs", "fewer uram_banks, or smaller stream_depth_words and table_depth_words"),
 }
 RESOURCES = tuple(_LABELS)
+RESOURCE_NAMES = {resource: label for resource, (label, _) in _LABELS.items()}  # for people
 
 
 @dataclass(frozen=True)
