@@ -44,6 +44,12 @@ def run(
     stalls: Annotated[
         int | None, typer.Option(min=0, help="Seed of random stalls on all AXI channels; none if not given.")
     ] = None,
+    ddr: Annotated[
+        str,
+        typer.Option(
+            help="Memory: default, slow, bursty, stalling, or for example latency=50-500,beat=2,pause=64/128."
+        ),
+    ] = "default",
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE|-", help="Write the result as JSON; - is stdout.")
     ] = None,
@@ -56,9 +62,11 @@ def run(
     ] = None,
 ) -> None:
     """Run MODEL on one picture; exits with 1 if hardware and integer model differ."""
+    from espalier.arch.ddr import parse_ddr
     from espalier_sim.run import RunOptions, run_model
 
-    options = RunOptions(model, target, image, stalls, waves, check.value, calibration)
+    memory = parse_ddr(ddr, stalls or 0)
+    options = RunOptions(model, target, image, stalls, waves, check.value, calibration, memory)
     _check_json_target(json_file)
     with progress_on_stderr() as progress:
         result = run_model(options, progress)

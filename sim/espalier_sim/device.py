@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.arch.config import ARCH_VERSION, HardwareConfig
+from espalier.arch.ddr import DEFAULT_DDR, Ddr
 from espalier.arch.feature_layout import tile_pixels
 from espalier.arch.registers import COUNTER_BASE, COUNTERS, MAGIC, Control, ErrorCode, Status
 from espalier.backend.image import ProgramImage, check_hardware
@@ -22,7 +23,6 @@ from espalier_sim.simulator import CHUNK_CYCLES, HardwareFault, Simulator
 from espalier_sim.trace import written_words
 from espalier_sim.verilog import accelerator_verilog
 
-DEFAULT_LATENCY = 30  # cycles from a read address to the first data beat
 PATIENCE_CYCLES = 50_000  # without any transfer or write: the accelerator hangs
 CYCLE_LIMIT = 20_000_000  # of one command
 _UNTOUCHED = 0xEE  # what the output buffer holds before a run
@@ -49,7 +49,7 @@ class SimulatedAccelerator:
     """The accelerator of `config` in the compiled simulator; a context manager.
 
     stalls: seed of random stalls on every AXI channel; None: none. With stalls the buffers also lie at
-    addresses that are not page aligned. latency: of the memory, in cycles. waves: .vcd or .fst file to write.
+    addresses that are not page aligned. ddr: the memory. waves: .vcd or .fst file to write.
     built: a simulator built before; otherwise it is taken from the cache or built.
     """
 
@@ -57,7 +57,7 @@ class SimulatedAccelerator:
         self,
         config: HardwareConfig,
         stalls: int | None = None,
-        latency: int = DEFAULT_LATENCY,
+        ddr: Ddr = DEFAULT_DDR,
         waves: Path | None = None,
         progress: Progress = silent,
         built: BuiltSimulator | None = None,
@@ -67,7 +67,7 @@ class SimulatedAccelerator:
             kind = waves.suffix[1:] if waves else ""
             built = build_simulator(accelerator_verilog(config, progress), config, kind, progress)
         self.built = built
-        self.simulator = Simulator(built.library, config, _MEMORY_BYTES, latency)
+        self.simulator = Simulator(built.library, config, _MEMORY_BYTES, ddr)
         self._shift = 0 if stalls is None else 0xFD0
         self._image: ProgramImage | None = None
         self.load_cycles = 0  # of the last program load
@@ -182,6 +182,7 @@ class SimulatedAccelerator:
     def _command(self, command: Control, describe: Callable[[], str]) -> None:
         """Give a command, wait for its interrupt, check what came of it."""
         simulator = self.simulator
+        simulator.begin_ddr()
         simulator.write("CONTROL", command)
         begin = simulator.cycle
         while not simulator.run(CHUNK_CYCLES, PATIENCE_CYCLES):

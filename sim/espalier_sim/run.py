@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.arch.config import HardwareConfig, load_config
+from espalier.arch.ddr import DEFAULT_DDR, Ddr
 from espalier.backend.image import ProgramImage
 from espalier.errors import UserError
+from espalier.estimate.report import estimate_program
 from espalier.estimate.resources import check_fits
 from espalier_sim.build import build_simulator
 from espalier_sim.device import SimulatedAccelerator
@@ -36,6 +38,7 @@ class RunOptions:
     waves: Path | None = None
     check: str = "layers"
     calibration: Path | None = None
+    ddr: Ddr = DEFAULT_DDR
 
 
 def run_model(options: RunOptions, progress: Progress = silent) -> RunResult:
@@ -61,7 +64,7 @@ def run_workload(
     options: RunOptions,
     progress: Progress = silent,
 ) -> RunResult:
-    """Run one input tensor uint8[channels, height, width]; of `options` only stalls, waves and check count.
+    """Run one input tensor uint8[channels, height, width]; `options`: stalls, ddr, waves and check count.
 
     Raises:
         UserError: a tool is missing.
@@ -77,7 +80,7 @@ def run_workload(
     expected = workload.reference(tensor, config)
     started = time.monotonic()
     with SimulatedAccelerator(
-        config, options.stalls, waves=options.waves, progress=progress, built=built
+        config, options.stalls, options.ddr, options.waves, progress, built
     ) as accelerator:
         accelerator.load(workload.image)
         load_cycles = accelerator.load_cycles
@@ -99,7 +102,7 @@ def run_workload(
         bit_exact=True,
         layers_checked=checked,
         cycles=inference.cycles,
-        predicted_cycles=metadata.predicted_cycles,
+        predicted_cycles=_predicted(image, config, options.ddr),
         clock_mhz=config.clock_mhz,
         clock_source=config.clock_source,
         latency_ms=inference.cycles / (1000 * config.clock_mhz),
@@ -118,6 +121,13 @@ def run_workload(
         top=_best_classes(image, scores),
         layers=layer_results(metadata, inference, config),
     )
+
+
+def _predicted(image: ProgramImage, config: HardwareConfig, ddr: Ddr) -> int:
+    """Cycles that the cycle model says for this memory; the compiler has asked it for the default one."""
+    if ddr == DEFAULT_DDR:
+        return image.metadata.predicted_cycles
+    return estimate_program(image.program, config, ddr).cycles
 
 
 def _wave_kind(waves: Path | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.arch.config import HardwareConfig
+from espalier.arch.ddr import Ddr
 from espalier.arch.registers import offset_of
 from espalier.errors import InternalError, UserError, VerificationMismatch
 
 _POINTER, _U32, _U64, _INT = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "create": (_POINTER, (_U64, _U64, _U32, _U32, _U32)),
+    "create": (_POINTER, (_POINTER,)),
+    "begin": (None, (_POINTER,)),
     "destroy": (None, (_POINTER,)),
     "open_waves": (_INT, (_POINTER, ctypes.c_char_p)),
     "reset": (None, (_POINTER,)),
@@ -38,6 +41,17 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "trace_entry_bytes": (_U32, ()),
 }
 
+
+class _MemorySettings(ctypes.Structure):
+    """The same as in `verilator/memory.hpp`."""
+
+    _fields_ = (
+        *(("base", _U64), ("bytes", _U64), ("latency_low", _U32), ("latency_high", _U32)),
+        *(("beat_cycles", _U32), ("pause_cycles", _U32), ("pause_every", _U32), ("seed", _U64)),
+        *(("outstanding", _U32), ("burst_beats", _U32)),
+    )
+
+
 # Cycles simulated per call into the library: Ctrl-C is noticed in between.
 CHUNK_CYCLES = 5000
 RANGE_KINDS = {"readable": 0, "writable": 1, "faulty": 2}
@@ -58,20 +72,25 @@ def _load(path: Path) -> ctypes.CDLL:
 class Simulator:
     """One running accelerator with its DDR. Addresses are byte addresses on the AXI bus.
 
-    memory_base, memory_bytes: where the DDR lies. latency: cycles from an address to its data, or from the
-    last data to the response. outstanding: bursts that the memory accepts ahead, reads and writes each.
+    memory_base, memory_bytes: where the DDR lies. outstanding: bursts that the memory accepts ahead, reads
+    and writes each.
     """
 
     def __init__(
-        self, library: Path, config: HardwareConfig, memory_bytes: int, latency: int, outstanding: int = 8
+        self, library: Path, config: HardwareConfig, memory_bytes: int, ddr: Ddr, outstanding: int = 8
     ) -> None:
         self._library = _load(library)
         # Above 4 GiB where the bus reaches that far, so that the high address registers are used.
         self.memory_base = 0x1_4000_0000 if config.axi_address_bits > 33 else 0x4000_0000
         self.memory_bytes = memory_bytes
-        self._handle = self._call(
-            "create", self.memory_base, memory_bytes, latency, outstanding, config.burst_beats, handle=False
+        settings = _MemorySettings(
+            base=self.memory_base,
+            bytes=memory_bytes,
+            outstanding=outstanding,
+            burst_beats=config.burst_beats,
+            **dataclasses.asdict(ddr),
         )
+        self._handle = self._call("create", ctypes.byref(settings), handle=False)
         if not self._handle:
             raise InternalError(f"cannot reserve {memory_bytes} bytes for the simulated memory")
         entry = self._call("trace_entry_bytes", handle=False)
@@ -103,6 +122,10 @@ class Simulator:
     def reset(self) -> None:
         """Pull the reset line and release it."""
         self._call("reset")
+
+    def begin_ddr(self) -> None:
+        """Let latencies and pauses of the DDR start over, so that they depend on nothing before."""
+        self._call("begin")
 
     def seed_stalls(self, seed: int | None) -> None:
         """Stall every AXI channel at random from now on; None: never."""

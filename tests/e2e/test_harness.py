@@ -7,20 +7,22 @@ import pytest
 from stand_in import BREAK, BREAK_REGISTER, STAND_IN
 
 from espalier.arch.config import load_config
+from espalier.arch.ddr import Ddr
 from espalier.arch.registers import Status
 from espalier_sim.build import build_simulator
 from espalier_sim.simulator import HardwareFault, Simulator
 
 CONFIG = load_config("tiny")
+QUICK = Ddr(20, 20)
 COUNT = 4096
 TARGET = 0x20000
 
 pytestmark = pytest.mark.xdist_group("harness")
 
 
-def start(seed=None, shift=0, latency=20, rule=None):
+def start(seed=None, shift=0, ddr=QUICK, rule=None):
     """A simulator with the copy command prepared."""
-    simulator = Simulator(build_simulator({"espalier": STAND_IN}, CONFIG).library, CONFIG, 1 << 20, latency)
+    simulator = Simulator(build_simulator({"espalier": STAND_IN}, CONFIG).library, CONFIG, 1 << 20, ddr)
     simulator.seed_stalls(seed)
     simulator.reset()
     source, target = simulator.memory_base + shift, simulator.memory_base + TARGET
@@ -69,7 +71,7 @@ def test_equal_seeds_give_equal_runs():
 def test_latency_is_seen():
     cycles = []
     for latency in (1, 101):
-        simulator = start(latency=latency)
+        simulator = start(ddr=Ddr(latency, latency))
         copy(simulator)
         cycles.append(simulator.cycle)
         simulator.close()

@@ -122,8 +122,8 @@ struct Simulator {
 
 extern "C" {
 
-Simulator* espalier_create(uint64_t base, uint64_t bytes, uint32_t latency, uint32_t outstanding, uint32_t burst_beats) {
-    auto simulator = std::make_unique<Simulator>(MemorySettings{base, bytes, latency, outstanding, burst_beats});
+Simulator* espalier_create(const MemorySettings* settings) {
+    auto simulator = std::make_unique<Simulator>(*settings);
     if (!simulator->memory.data()) return nullptr;
     return simulator.release();
 }
@@ -156,6 +156,8 @@ void espalier_seed(Simulator* s, uint64_t seed) {
     s->memory.seed(seed);
     s->control.seed(seed);
 }
+
+void espalier_begin(Simulator* s) { s->memory.begin(s->cycle); }
 
 uint8_t* espalier_memory(Simulator* s) { return s->memory.data(); }
 uint64_t espalier_cycle(Simulator* s) { return s->cycle; }

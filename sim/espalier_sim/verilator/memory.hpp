@@ -2,6 +2,7 @@
 #pragma once
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 
@@ -19,9 +20,22 @@ struct Range {
 
 struct MemorySettings {
     uint64_t base, bytes;
-    uint32_t latency;      // cycles from an accepted address (or last write beat) to its answer
-    uint32_t outstanding;  // bursts accepted before the oldest is finished, reads and writes each
-    uint32_t burst_beats;  // longest burst that the accelerator may ask for
+    uint32_t latency_low, latency_high;  // cycles from an accepted address (or last write beat) to its answer
+    uint32_t beat_cycles;                // from a beat to the next of the same direction, at least
+    uint32_t pause_cycles, pause_every;  // no beat moves in the first ones of so many cycles; 0: never a pause
+    uint64_t seed;                       // of the latencies
+    uint32_t outstanding;                // bursts accepted before the oldest is finished, reads and writes each
+    uint32_t burst_beats;                // longest burst that the accelerator may ask for
+
+    // The same as espalier.arch.ddr: splitmix64 of seed and number of the burst.
+    uint32_t latency(uint64_t burst) const {
+        uint64_t value = seed * 0x9E3779B97F4A7C15ull + (burst + 1) * 0xD1B54A32D192ED03ull;
+        value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9ull;
+        value = (value ^ value >> 27) * 0x94D049BB133111EBull;
+        value ^= value >> 31;
+        return latency_low + uint32_t(value >> 32) % (latency_high - latency_low + 1);
+    }
+    bool pauses(uint64_t now) const { return pause_every && now % pause_every < pause_cycles; }
 };
 
 template <typename Top>
@@ -49,10 +63,16 @@ public:
         reads_.clear();
         writes_.clear();
         beats_.clear();
+        read_bursts_ = write_bursts_ = next_read_ = next_write_ = 0;
         r_valid_ = b_valid_ = false;
         ar_.reset();
         aw_.reset();
         w_.reset();
+    }
+    // The next bursts get latencies, and beats pauses, as if the first cycle of all was this one.
+    void begin(uint64_t now) {
+        read_bursts_ = write_bursts_ = 0;
+        first_ = now;
     }
     uint64_t handshakes() const { return handshakes_; }
     Range readable, writable, faulty;  // accesses outside the first two are violations, in `faulty` SLVERR
@@ -61,8 +81,13 @@ public:
     void drive(Top& top, uint64_t now) {
         top.m_axi_arready = reads_.size() < settings_.outstanding && !ar_stall_();
         top.m_axi_awready = writes_.size() < settings_.outstanding && !aw_stall_();
-        top.m_axi_wready = beats_.size() < beats_ahead && !w_stall_();
-        if (!r_valid_ && !reads_.empty() && now >= reads_.front().ready && !r_stall_()) present_beat(top);
+        const bool paused = settings_.pauses(now - first_);
+        top.m_axi_wready = beats_.size() < beats_ahead && now >= next_write_ && !paused && !w_stall_();
+        if (!r_valid_ && !reads_.empty() && now >= std::max(reads_.front().ready, next_read_) && !paused &&
+            !r_stall_()) {
+            present_beat(top);
+            next_read_ = now + settings_.beat_cycles;
+        }
         if (!b_valid_ && !writes_.empty() && writes_.front().complete && now >= writes_.front().ready &&
             !b_stall_()) {
             b_valid_ = true;
@@ -83,7 +108,7 @@ public:
             handshakes_++;
         }
         if (top.m_axi_arvalid && top.m_axi_arready) {
-            Burst burst{top.m_axi_araddr, top.m_axi_arlen + 1u, 0, now + settings_.latency, top.m_axi_arid, 0, false};
+            Burst burst{top.m_axi_araddr, top.m_axi_arlen + 1u, 0, now + settings_.latency(read_bursts_++), top.m_axi_arid, 0, false};
             check_burst("AR", burst, top.m_axi_arsize, top.m_axi_arburst, readable, now, report);
             reads_.push_back(burst);
             handshakes_++;
@@ -98,6 +123,7 @@ public:
             Beat beat{{}, top.m_axi_wstrb, top.m_axi_wlast != 0};
             for (int i = 0; i < 4; i++) beat.data[i] = top.m_axi_wdata[i];
             beats_.push_back(beat);
+            next_write_ = now + settings_.beat_cycles;
             handshakes_++;
         }
         settle_writes(now, report);
@@ -192,7 +218,7 @@ private:
                     report(now, "W: LAST is " + std::to_string(beat.last) + " on beat " + std::to_string(burst.done) +
                                     " of " + std::to_string(burst.beats));
                 burst.complete = burst.done == burst.beats;
-                burst.ready = now + settings_.latency;
+                if (burst.complete) burst.ready = now + settings_.latency(write_bursts_++);
             }
             if (!burst.complete) break;
         }
@@ -211,6 +237,9 @@ private:
     std::deque<Burst> reads_, writes_;
     std::deque<Beat> beats_;
     bool r_valid_ = false, b_valid_ = false;
+    uint64_t read_bursts_ = 0, write_bursts_ = 0;  // that have a latency since `begin`
+    uint64_t next_read_ = 0, next_write_ = 0;      // cycles from which another beat may move
+    uint64_t first_ = 0;
     uint64_t handshakes_ = 0;
     Stall ar_stall_, r_stall_, aw_stall_, w_stall_, b_stall_;
     Handshake<4> ar_{"AR"}, aw_{"AW"};

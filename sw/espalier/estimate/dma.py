@@ -6,7 +6,9 @@ from collections import deque
 from collections.abc import Iterator
 
 from espalier.arch.config import HardwareConfig
+from espalier.arch.ddr import DEFAULT_DDR, Ddr
 from espalier.estimate import latencies
+from espalier.estimate.ddr import ReadPort, WritePort
 from espalier.estimate.jobs import Job, Waiting, Word, bank_of
 from espalier.estimate.small_parts import SmallParts
 from espalier.estimate.work import LayerWork
@@ -19,8 +21,8 @@ class Load:
     LOAD can be executed, None as long as that is not known.
     """
 
-    def __init__(self, config: HardwareConfig) -> None:
-        self.config = config
+    def __init__(self, config: HardwareConfig, ddr: Ddr = DEFAULT_DDR) -> None:
+        self.config, self._port = config, ReadPort(config, ddr)
         self.words: list[Waiting] = []
         self.turns: list[int] = []
         self.end: int | None = 0
@@ -29,7 +31,8 @@ class Load:
     def start(self, work: LayerWork, cycle: int) -> None:
         """Start a LOAD that is executed in `cycle`."""
         self.end = None
-        self._steps = self._load(Job(work, cycle, 1), cycle + latencies.LOAD_FIRST - 1)
+        self._port.command(cycle + latencies.LOAD_REQUEST, work.fields["dram_words"] * self.config.word_beats)
+        self._steps = self._load(Job(work, cycle, 1))
         next(self._steps)
 
     def turn(self, cycle: int) -> None:
@@ -37,19 +40,23 @@ class Load:
         self.turns.append(cycle)
         next(self._steps, None)
 
-    def _load(self, job: Job, arrived: int) -> Iterator[None]:
+    def _load(self, job: Job) -> Iterator[None]:
         """Yield whenever it is not known when the word before was accepted."""
-        fields, beats = job.work.fields, self.config.word_beats
+        fields, port, arrived = job.work.fields, self._port, 0
         columns, channels = fields["out_tiles_x"], fields["out_channels"]
         count, begun = fields["out_tiles_y"] * columns * channels, len(self.words)
         for number in range(count):
             before = begun + number - 1
-            accepted = arrived + 1
+            for _ in range(self.config.word_beats - 1):
+                arrived = max(port.beat(), arrived + 1)
+                port.take(arrived)
+            coming = port.beat()
             if number > 1:
                 while len(self.turns) < before:
                     yield
-                accepted = max(accepted, self.turns[before - 1])
-            arrived = max(arrived + beats, accepted if number else 0)
+                coming = max(coming, self.turns[before - 1])
+            arrived = max(coming, arrived + 1)
+            port.take(arrived)
             tile, channel = divmod(number, channels)
             place, ready = divmod(tile, columns), arrived + latencies.LOAD_WORD
             word = Word(job, place, bank_of(place), channel, False, number == count - 1)
@@ -61,7 +68,9 @@ class Load:
         yield
 
 
-def store_end(work: LayerWork, start: int, small: SmallParts) -> int:
+def store_end(
+    work: LayerWork, start: int, small: SmallParts, config: HardwareConfig, ddr: Ddr = DEFAULT_DDR
+) -> int:
     """Cycle in which the descriptor after a STORE is fetched that is executed in cycle `start`.
 
     No windows are read meanwhile, so that a word from a small part takes two cycles.
@@ -69,11 +78,16 @@ def store_end(work: LayerWork, start: int, small: SmallParts) -> int:
     fields = work.fields
     asked = read = -1
     gap, sent = 1, deque([0] * latencies.STORE_DEPTH, latencies.STORE_DEPTH)
-    for number in range(fields["dram_words"]):
+    port, words = WritePort(config, ddr), fields["dram_words"]
+    for number in range(words):
         tile, channel = divmod(number, fields["in_channels"])
         room = sent[0] + latencies.STORE_TRIP if number >= latencies.STORE_DEPTH else 0
         asked = max(asked + 1, room)
         read = max(asked, read + gap)
         gap = 2 if small.holds(fields, "in", divmod(tile, fields["in_tiles_x"]), channel) else 1
-        sent.append(max(read, sent[-1] + fields["store_beats"] if number else 0))
-    return start + sent[-1] + fields["store_beats"] + latencies.STORE
+        for beat in range(fields["store_beats"]):
+            last = number == words - 1 and beat == fields["store_beats"] - 1
+            moved = port.beat(start + read, last)
+            if beat == 0:
+                sent.append(moved - start)
+    return port.answered + latencies.STORE

@@ -86,9 +86,16 @@ POOL_ENDED = 2  # last word in the memory, to the next layer being taken
 POOL_AVERAGE = 7  # last tile of a channel to the byte being put out, besides the levels of the adder tree
 
 # DMA.
-LOAD_FIRST = 37  # EXECUTE of LOAD to its first beat, from a memory that takes 30 cycles
+LOAD_REQUEST = 5  # EXECUTE of LOAD to its first address being accepted
+BURST_GAP = 2  # between two addresses, at least
+BURST_ENDED = 2  # last beat of a burst, to the address of the one that takes its place
+READ_BUFFER = 2  # a beat comes, to it leaving the engine's buffer
+READ_ROOM = 3  # a beat leaves the buffer, to an address that needs its room
+READS_AHEAD = 4  # bursts of an engine that are under way
 LOAD_WORD = 2  # last beat of a word, to the word waiting for the write port
 LOAD_END = 18  # last word accepted to EXECUTE of what waits for the LOAD
 STORE_DEPTH = 8  # tile words that a STORE asks for ahead
 STORE_TRIP = 16  # a word's first beat goes out, to the one of the word that takes its place
-STORE = 53  # EXECUTE of STORE to the next FETCH, without the words
+STORE = 24  # EXECUTE of STORE to the next FETCH, without its words and the answer to the last burst
+UNANSWERED = 8  # bursts written whose answers are missing
+ANSWERED = 2  # such an answer, to the first beat of the burst that waits for it
