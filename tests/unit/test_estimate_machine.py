@@ -217,9 +217,10 @@ def test_windows_around_the_map_are_read_where_their_addresses_wrap_to():
 
 def test_a_store_reads_every_other_cycle_from_small_parts():
     fields = {"in_pitch": 1, "in_tiles_x": 1, "in_channels": 8, "store_beats": 1, "dram_words": 16}
-    small = SmallParts(load_config("zcu104"))
+    config = load_config("zcu104")
+    small = SmallParts(config)
     ends = [
-        store_end(LayerWork(Opcode.STORE, fields | {"in_base": base}, [], [], []), 0, small)
+        store_end(LayerWork(Opcode.STORE, fields | {"in_base": base}, [], [], []), 0, small, config)
         for base in (0, 2048)
     ]
     # Only the second tile row lies in a bank with a small part: its eight words, the last of them once more.

@@ -1,0 +1,49 @@
+"""Slow, bursty and stalling memories: the same results, and the cycles that the model predicts for them."""
+
+from __future__ import annotations
+
+import pytest
+from network_case import Case
+
+from espalier.arch.config import load_config
+from espalier.arch.ddr import NAMED, parse_ddr
+from espalier.backend.compiler import compile_graph, lower_integer_graph
+from espalier.estimate.report import estimate_program
+from espalier.numerics import run as reference
+from espalier_sim.device import SimulatedAccelerator
+from espalier_sim.variants import picture_for, resnet
+from espalier_sim.verify import check_layers
+from espalier_sim.workload import Workload
+
+CONFIG = load_config("tiny")
+ALLOWED = 0.02  # of the cycles
+
+pytestmark = pytest.mark.xdist_group("tiny")
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_prediction_for_a_memory(tiny_simulator, name):
+    graph = resnet((1, 1), 8, 64, density=0.6, classes=10)
+    image = compile_graph(graph, CONFIG)
+    workload = Workload(graph.name, image, lower_integer_graph(graph, CONFIG))
+    tensor = picture_for(workload.graph)
+    ddr = parse_ddr(name, seed=2)
+    with SimulatedAccelerator(CONFIG, ddr=ddr, built=tiny_simulator) as device:
+        device.load(image)
+        calls = [device.infer(workload.input_bytes(tensor, CONFIG)) for _ in range(2)]
+    predicted = estimate_program(image.program, CONFIG, ddr).cycles
+    for call in calls:
+        check_layers(image, call, reference(workload.graph, tensor), CONFIG)
+        assert abs(call.cycles - predicted) <= ALLOWED * predicted, (call.cycles, predicted)
+    assert calls[0].cycles == calls[1].cycles
+    if name != "default":
+        assert predicted > 1.02 * image.metadata.predicted_cycles
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_random_networks_with_stalls_too(tiny_simulator, name):
+    with SimulatedAccelerator(CONFIG, stalls=5, ddr=parse_ddr(name, seed=5), built=tiny_simulator) as device:
+        for seed in range(8):
+            case = Case(seed, CONFIG)
+            device.load(case.image)
+            case.check(device.infer(case.content))
