@@ -18,7 +18,7 @@ from espalier.backend.digits import build_parts, group_sums, prove_bounds
 from espalier.backend.geometry import kernel_geometry
 from espalier.backend.plan import Deal
 from espalier.backend.runs import run_lengths
-from espalier.backend.share import Sharing, share_parts, tournament
+from espalier.backend.share import Sharing, tournament
 from espalier.backend.spread import groupings, spread_tiles
 from espalier.backend.synthetic import RandomNetwork
 from espalier.errors import CapacityError, InternalError
@@ -174,7 +174,8 @@ def test_sharing_evens_out_every_block():
         return (load - load.mean(axis=0)).std()
 
     plain = deal_by_load(parts, parts.block_counts(8).sum(axis=1), shape)
-    assert drift(*share_parts(parts, parts.block_counts(8), 8, shape, 2)) < 0.5 * drift(parts, plain)
+    shared = Sharing(parts).variants(parts.block_counts(8), 8, [(shape, 2)])[0]
+    assert drift(shared.build(), shared.deal) < 0.5 * drift(parts, plain)
 
 
 def check_runs(runs):

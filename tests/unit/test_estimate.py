@@ -10,9 +10,6 @@ from espalier.estimate.cycles import (
     ConvLoad,
     conv_cycles,
     least_cycles,
-    load_cycles,
-    pool_cycles,
-    store_cycles,
 )
 from espalier.estimate.overheads import Overheads
 
@@ -80,19 +77,6 @@ def test_loads_do_not_touch_each_other():
     loads.append(load_of([[[30, 10, 20, 9]] * 4], tiles=2, windows=40))
     together = cycles_of(*loads, overheads=Overheads())
     assert together.tolist() == [cycles_of(load, overheads=Overheads())[0] for load in loads]
-
-
-def test_pool_is_bound_by_rows_columns_or_windows():
-    assert pool_cycles(40, 9, 3, 1, FREE) == 40 * 9
-    assert pool_cycles(40, 3, 4, 1, FREE) == 40 * 4
-    assert pool_cycles(40, 1, 1, 2, FREE) == 40 * 2
-
-
-def test_a_transfer_takes_a_cycle_per_beat():
-    assert load_cycles(1000, CONFIG, FREE) == 1000
-    assert load_cycles(1000, CONFIG) > 1000
-    assert store_cycles(100, 4, FREE) == 400
-    assert store_cycles(100, 1) > 100
 
 
 def test_layers_add_up_to_less_than_the_network():

@@ -12,7 +12,6 @@ from espalier.backend.mapping import conv_candidates, tile_grid
 from espalier.backend.options import CompileOptions
 from espalier.backend.plan import Layer
 from espalier.errors import CapacityError, UnsupportedModelError
-from espalier.estimate.cycles import pool_cycles
 from espalier.ir.graph import Conv, IntegerGraph, Node, Pool, Tensor
 
 Progress = Callable[[str, int, int], None]
@@ -33,8 +32,6 @@ def lower_graph(
             target = graph.tensors[node.output]
             layer.parts = build_parts(node, layer.geometry, config.max_weight_sum)
             layer.candidates = conv_candidates(layer, target, config, options.reorder)
-        else:
-            layer.pool_cycles = _pool_cycles(graph, layer, config)
         layers.append(layer)
     return layers
 
@@ -63,14 +60,6 @@ def lower_node(graph: IntegerGraph, index: int, node: Node, config: HardwareConf
         assert node.kind == "max", "averages over a window are convolutions by now"
         geometry = pool_geometry(node.kernel, node.stride, node.pads[:2], config.tile_size, where)
     return Layer(index, node, geometry)
-
-
-def _pool_cycles(graph: IntegerGraph, layer: Layer, config: HardwareConfig) -> int:
-    target, patterns = graph.tensors[layer.node.output], layer.geometry.patterns
-    tiles_y, tiles_x = tile_grid(target, config.tile_size)
-    taps = sum(pattern.taps.bit_count() for pattern in patterns)
-    steps = sum(not pattern.taps for pattern in patterns)
-    return pool_cycles(tiles_y * tiles_x * target.channels, taps, steps, layer.geometry.fetches)
 
 
 def check_supported(graph: IntegerGraph) -> None:

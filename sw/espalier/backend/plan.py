@@ -172,9 +172,3 @@ class Layer:
     mapping: Mapping | None = None
     candidates: list[Mapping] = field(default_factory=list)
     pes: IntArray | None = None
-    pool_cycles: int = 0
-
-    @property
-    def cycles(self) -> int:
-        """Predicted cycles."""
-        return self.mapping.cycles if self.mapping is not None else self.pool_cycles

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from espalier.backend.deal import Shape, deal_to_bins, filter_order, parts_in_order
 from espalier.backend.digits import Parts, group_sums
 from espalier.backend.exchange import Exchange, Links, SharedParts
-from espalier.backend.plan import CountArray, Deal, IntArray
+from espalier.backend.plan import CountArray, IntArray
 
 _PAIR_LIMIT = 0.8  # of the bound of two parts, up to which they are shared
 _EXCHANGES = 12  # of every PE with others per block; what is left moves on in the next block
@@ -35,18 +35,6 @@ class _Job:
     links: Links
     place: IntArray
     shape: Shape
-
-
-def share_parts(
-    parts: Parts, counts: CountArray, block_words: int, shape: Shape, cuts: int
-) -> tuple[Parts, Deal] | None:
-    """Deal filters by load, some of them shared; None if they do not fit or nothing can be shared.
-
-    counts: int32[P, blocks], operators of every part in every block. cuts: parts per PE that are cut in order
-    to be shared; with 0 only filters that need two parts anyway are shared.
-    """
-    found = Sharing(parts).variants(counts, block_words, [(shape, cuts)])[0]
-    return (found.build(), found.deal) if found is not None else None
 
 
 class Sharing:

@@ -164,24 +164,3 @@ class _Batch:
         load, branch = np.indices(finish.shape)[1:]
         start, stop = starts[which, load, branch], stops[which, load, branch]
         np.maximum(finish, np.where(needed > 0, start + share * (stop - start), 0), out=finish)
-
-
-def pool_cycles(
-    words: int, taps: int, steps: int, fetches: int, overheads: Overheads = DEFAULT_OVERHEADS
-) -> int:
-    """Predict the cycles of a pooling layer that has its input.
-
-    words: tile words written; taps, steps, fetches: row steps, column steps and window reads for each.
-    """
-    return words * max(taps, steps, fetches, 1) + overheads.first_word + overheads.pool + overheads.layer_end
-
-
-def load_cycles(beats: int, config: HardwareConfig, overheads: Overheads = DEFAULT_OVERHEADS) -> int:
-    """Predict the cycles until so many beats of the input have arrived."""
-    bursts = -(-beats // config.burst_beats)
-    return overheads.load_latency + beats + bursts * overheads.burst_gap
-
-
-def store_cycles(words: int, beats: int, overheads: Overheads = DEFAULT_OVERHEADS) -> int:
-    """Predict the cycles of a STORE of so many tile words of `beats` AXI beats each."""
-    return overheads.store_latency + words * max(beats, overheads.store_word)
