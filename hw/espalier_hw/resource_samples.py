@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from espalier.arch.config import Device, HardwareConfig
+from espalier.arch.ddr import DEFAULT_DDR
 from espalier.errors import UserError
 from espalier.estimate.resource_terms import BLOCKS, ROWS, Site
 
@@ -26,7 +27,7 @@ def load_counted(entries: list[dict[str, Any]]) -> Counted:
     counted = []
     for entry in entries:
         device = entry["config"]["device"]
-        fields = {**entry["config"], "device": Device(**device) if device else None}
+        fields = {**entry["config"], "device": Device(**device) if device else None, "ddr": DEFAULT_DDR}
         counted.append((HardwareConfig(**fields), entry["family"], entry["blocks"]))
     return counted
 

@@ -45,11 +45,12 @@ def run(
         int | None, typer.Option(min=0, help="Seed of random stalls on all AXI channels; none if not given.")
     ] = None,
     ddr: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Memory: default, slow, bursty, stalling, or for example latency=50-500,beat=2,pause=64/128."
+            help="Memory, if not the target's: slow, bursty, stalling, or for example"
+            " latency=50-500,beat=2,pause=64/128."
         ),
-    ] = "default",
+    ] = None,
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE|-", help="Write the result as JSON; - is stdout.")
     ] = None,
@@ -62,11 +63,9 @@ def run(
     ] = None,
 ) -> None:
     """Run MODEL on one picture; exits with 1 if hardware and integer model differ."""
-    from espalier.arch.ddr import parse_ddr
     from espalier_sim.run import RunOptions, run_model
 
-    memory = parse_ddr(ddr, stalls or 0)
-    options = RunOptions(model, target, image, stalls, waves, check.value, calibration, memory)
+    options = RunOptions(model, target, image, stalls, waves, check.value, calibration, ddr)
     _check_json_target(json_file)
     with progress_on_stderr() as progress:
         result = run_model(options, progress)

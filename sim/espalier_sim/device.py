@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.arch.config import ARCH_VERSION, HardwareConfig
-from espalier.arch.ddr import DEFAULT_DDR, Ddr
 from espalier.arch.feature_layout import tile_pixels
 from espalier.arch.registers import COUNTER_BASE, COUNTERS, MAGIC, Control, ErrorCode, Status
 from espalier.backend.image import ProgramImage, check_hardware
@@ -49,7 +48,7 @@ class SimulatedAccelerator:
     """The accelerator of `config` in the compiled simulator; a context manager.
 
     stalls: seed of random stalls on every AXI channel; None: none. With stalls the buffers also lie at
-    addresses that are not page aligned. ddr: the memory. waves: .vcd or .fst file to write.
+    addresses that are not page aligned. waves: .vcd or .fst file to write.
     built: a simulator built before; otherwise it is taken from the cache or built.
     """
 
@@ -57,7 +56,6 @@ class SimulatedAccelerator:
         self,
         config: HardwareConfig,
         stalls: int | None = None,
-        ddr: Ddr = DEFAULT_DDR,
         waves: Path | None = None,
         progress: Progress = silent,
         built: BuiltSimulator | None = None,
@@ -67,7 +65,7 @@ class SimulatedAccelerator:
             kind = waves.suffix[1:] if waves else ""
             built = build_simulator(accelerator_verilog(config, progress), config, kind, progress)
         self.built = built
-        self.simulator = Simulator(built.library, config, _MEMORY_BYTES, ddr)
+        self.simulator = Simulator(built.library, config, _MEMORY_BYTES)
         self._shift = 0 if stalls is None else 0xFD0
         self._image: ProgramImage | None = None
         self.load_cycles = 0  # of the last program load

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.arch.config import HardwareConfig, load_config
-from espalier.arch.ddr import DEFAULT_DDR, Ddr
+from espalier.arch.config import HardwareConfig, load_config, with_ddr
 from espalier.backend.image import ProgramImage
 from espalier.errors import UserError
-from espalier.estimate.report import estimate_program
 from espalier.estimate.resources import check_fits
 from espalier_sim.build import build_simulator
 from espalier_sim.device import SimulatedAccelerator
@@ -38,7 +36,7 @@ class RunOptions:
     waves: Path | None = None
     check: str = "layers"
     calibration: Path | None = None
-    ddr: Ddr = DEFAULT_DDR
+    ddr: str | None = None
 
 
 def run_model(options: RunOptions, progress: Progress = silent) -> RunResult:
@@ -49,7 +47,7 @@ def run_model(options: RunOptions, progress: Progress = silent) -> RunResult:
         VerificationMismatch: hardware and model differ, or the hardware hangs or breaks a bus rule.
 
     """
-    config = load_config(options.target)
+    config = with_ddr(load_config(options.target), options.ddr)
     check_fits(config)
     _wave_kind(options.waves)
     # What may fail because of the user comes first: building takes minutes.
@@ -64,7 +62,7 @@ def run_workload(
     options: RunOptions,
     progress: Progress = silent,
 ) -> RunResult:
-    """Run one input tensor uint8[channels, height, width]; `options`: stalls, ddr, waves and check count.
+    """Run one input tensor uint8[channels, height, width]; `options`: stalls, waves and check count.
 
     Raises:
         UserError: a tool is missing.
@@ -79,9 +77,7 @@ def run_workload(
     progress("computing the expected result")
     expected = workload.reference(tensor, config)
     started = time.monotonic()
-    with SimulatedAccelerator(
-        config, options.stalls, options.ddr, options.waves, progress, built
-    ) as accelerator:
+    with SimulatedAccelerator(config, options.stalls, options.waves, progress, built) as accelerator:
         accelerator.load(workload.image)
         load_cycles = accelerator.load_cycles
         inference = accelerator.infer(workload.input_bytes(tensor, config))
@@ -102,7 +98,7 @@ def run_workload(
         bit_exact=True,
         layers_checked=checked,
         cycles=inference.cycles,
-        predicted_cycles=_predicted(image, config, options.ddr),
+        predicted_cycles=metadata.predicted_cycles,
         clock_mhz=config.clock_mhz,
         clock_source=config.clock_source,
         latency_ms=inference.cycles / (1000 * config.clock_mhz),
@@ -121,13 +117,6 @@ def run_workload(
         top=_best_classes(image, scores),
         layers=layer_results(metadata, inference, config),
     )
-
-
-def _predicted(image: ProgramImage, config: HardwareConfig, ddr: Ddr) -> int:
-    """Cycles that the cycle model says for this memory; the compiler has asked it for the default one."""
-    if ddr == DEFAULT_DDR:
-        return image.metadata.predicted_cycles
-    return estimate_program(image.program, config, ddr).cycles
 
 
 def _wave_kind(waves: Path | None) -> str:

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.arch.config import HardwareConfig
-from espalier.arch.ddr import Ddr
 from espalier.arch.registers import offset_of
 from espalier.errors import InternalError, UserError, VerificationMismatch
 
@@ -77,7 +76,7 @@ class Simulator:
     """
 
     def __init__(
-        self, library: Path, config: HardwareConfig, memory_bytes: int, ddr: Ddr, outstanding: int = 8
+        self, library: Path, config: HardwareConfig, memory_bytes: int, outstanding: int = 8
     ) -> None:
         self._library = _load(library)
         # Above 4 GiB where the bus reaches that far, so that the high address registers are used.
@@ -88,7 +87,7 @@ class Simulator:
             bytes=memory_bytes,
             outstanding=outstanding,
             burst_beats=config.burst_beats,
-            **dataclasses.asdict(ddr),
+            **dataclasses.asdict(config.ddr),
         )
         self._handle = self._call("create", ctypes.byref(settings), handle=False)
         if not self._handle:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from stand_in import BREAK, BREAK_REGISTER, STAND_IN
@@ -22,7 +24,8 @@ pytestmark = pytest.mark.xdist_group("harness")
 
 def start(seed=None, shift=0, ddr=QUICK, rule=None):
     """A simulator with the copy command prepared."""
-    simulator = Simulator(build_simulator({"espalier": STAND_IN}, CONFIG).library, CONFIG, 1 << 20, ddr)
+    config = dataclasses.replace(CONFIG, ddr=ddr)
+    simulator = Simulator(build_simulator({"espalier": STAND_IN}, CONFIG).library, config, 1 << 20)
     simulator.seed_stalls(seed)
     simulator.reset()
     source, target = simulator.memory_base + shift, simulator.memory_base + TARGET

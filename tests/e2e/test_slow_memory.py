@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from network_case import Case
 
-from espalier.arch.config import load_config
-from espalier.arch.ddr import NAMED, parse_ddr
+from espalier.arch.config import load_config, with_ddr
+from espalier.arch.ddr import NAMED
 from espalier.backend.compiler import compile_graph, lower_integer_graph
-from espalier.estimate.report import estimate_program
 from espalier.numerics import run as reference
 from espalier_sim.device import SimulatedAccelerator
 from espalier_sim.variants import picture_for, resnet
@@ -24,25 +23,26 @@ pytestmark = pytest.mark.xdist_group("tiny")
 @pytest.mark.parametrize("name", NAMED)
 def test_prediction_for_a_memory(tiny_simulator, name):
     graph = resnet((1, 1), 8, 64, density=0.6, classes=10)
-    image = compile_graph(graph, CONFIG)
-    workload = Workload(graph.name, image, lower_integer_graph(graph, CONFIG))
+    config = with_ddr(CONFIG, name, seed=2)
+    image = compile_graph(graph, config)
+    workload = Workload(graph.name, image, lower_integer_graph(graph, config))
     tensor = picture_for(workload.graph)
-    ddr = parse_ddr(name, seed=2)
-    with SimulatedAccelerator(CONFIG, ddr=ddr, built=tiny_simulator) as device:
+    with SimulatedAccelerator(config, built=tiny_simulator) as device:
         device.load(image)
         calls = [device.infer(workload.input_bytes(tensor, CONFIG)) for _ in range(2)]
-    predicted = estimate_program(image.program, CONFIG, ddr).cycles
+    predicted = image.metadata.predicted_cycles
     for call in calls:
         check_layers(image, call, reference(workload.graph, tensor), CONFIG)
         assert abs(call.cycles - predicted) <= ALLOWED * predicted, (call.cycles, predicted)
     assert calls[0].cycles == calls[1].cycles
     if name != "default":
-        assert predicted > 1.02 * image.metadata.predicted_cycles
+        assert predicted > 1.02 * compile_graph(graph, CONFIG).metadata.predicted_cycles
 
 
 @pytest.mark.parametrize("name", NAMED)
 def test_random_networks_with_stalls_too(tiny_simulator, name):
-    with SimulatedAccelerator(CONFIG, stalls=5, ddr=parse_ddr(name, seed=5), built=tiny_simulator) as device:
+    config = with_ddr(CONFIG, name, seed=5)
+    with SimulatedAccelerator(config, stalls=5, built=tiny_simulator) as device:
         for seed in range(8):
             case = Case(seed, CONFIG)
             device.load(case.image)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.arch.config import Device, load_config, preset_names
+from espalier.arch.config import PRESET_FOLDER, Device, load_config, preset_names, with_ddr
 from espalier.arch.fields import pack, unpack
 from espalier.arch.operators import MAX_WIDE_WEIGHT, OPERATOR_FIELDS, split_digits
 from espalier.arch.program import BRANCH_FIELDS, COMMON_FIELDS, TABLE_FIELDS
@@ -132,3 +132,19 @@ def test_digits():
     assert np.array_equal(16 * high + low, weights)
     for digits in (high, low):
         assert digits.min() >= -8 and digits.max() <= 7
+
+
+def test_the_memory_is_no_part_of_the_hardware(tmp_path):
+    text = (PRESET_FOLDER / "tiny.yaml").read_text(encoding="utf-8")
+    path = tmp_path / "board.yaml"
+    path.write_text(text + "ddr: latency=80,beat=2\n", encoding="utf-8")
+    config, tiny = load_config(str(path)), load_config("tiny")
+    assert (config.ddr.latency_low, config.ddr.beat_cycles) == (80, 2)
+    assert config.hash == tiny.hash
+    assert with_ddr(config, None, seed=3).ddr == dataclasses.replace(config.ddr, seed=3)
+    assert with_ddr(config, "slow").ddr == with_ddr(tiny, "slow").ddr
+    path.write_text(text + f"ddr: {dataclasses.asdict(config.ddr)}\n", encoding="utf-8")
+    assert load_config(str(path)) == config
+    path.write_text(text + "ddr: quick\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"board\.yaml: memory 'quick'"):
+        load_config(str(path))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from espalier.arch.config import load_config
@@ -49,7 +51,7 @@ def test_latencies_are_spread_over_their_range_and_differ_by_seed():
 
 def read(ddr, beats):
     """Cycle of the last beat out of the read engine, of a user that takes every beat at once."""
-    port = ReadPort(CONFIG, ddr)
+    port = ReadPort(dataclasses.replace(CONFIG, ddr=ddr))
     port.command(0, beats)
     for _ in range(beats):
         cycle = port.beat()
@@ -68,7 +70,7 @@ def test_reads_are_bound_by_bandwidth_or_by_latency():
 
 def test_writes_are_bound_by_bandwidth_or_by_answers():
     def write(ddr, beats=4096):
-        port = WritePort(CONFIG, ddr)
+        port = WritePort(dataclasses.replace(CONFIG, ddr=ddr))
         for beat in range(beats):
             port.beat(0, beat == beats - 1)
         return port.answered

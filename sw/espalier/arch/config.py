@@ -12,8 +12,9 @@ from typing import Any
 
 import yaml
 
+from espalier.arch.ddr import DEFAULT_DDR, Ddr, parse_ddr
 from espalier.arch.operators import WORD_TAPS
-from espalier.errors import ConfigError
+from espalier.errors import ConfigError, UserError
 
 # Banks that the first tile row of three lies in; see `espalier.arch.feature_layout`.
 _FIRST_ROW_BANKS = 3
@@ -54,7 +55,10 @@ class Device:
 
 @dataclass(frozen=True)
 class HardwareConfig:
-    """All parameters of one accelerator. Numbers without a unit are counts."""
+    """All parameters of one accelerator. Numbers without a unit are counts.
+
+    ddr: the board's memory as the AXI port sees it, for predictions and simulations.
+    """
 
     name: str
     tile_size: int = _field("pixels along one side of a tile; T*T lanes per PE", "pixels", 4, 8)
@@ -95,6 +99,7 @@ class HardwareConfig:
         default=_DEFAULT_SPACING,
     )
     clock_source: str = "assumed"
+    ddr: Ddr = DEFAULT_DDR
     device: Device | None = None
 
     def __post_init__(self) -> None:
@@ -264,7 +269,7 @@ class HardwareConfig:
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little")
 
 
-_NOT_HARDWARE = ("name", "clock_mhz", "clock_source", "device")
+_NOT_HARDWARE = ("name", "clock_mhz", "clock_source", "ddr", "device")
 
 
 def preset_names() -> list[str]:
@@ -292,6 +297,16 @@ def load_config(target: str) -> HardwareConfig:
     return config_from_mapping(content, str(path))
 
 
+def with_ddr(config: HardwareConfig, text: str | None, seed: int = 0) -> HardwareConfig:
+    """Replace the memory by the one that `text` says (see `parse_ddr`), if any; seed: of its latencies.
+
+    Raises:
+        UserError: the text is wrong.
+    """
+    ddr = config.ddr if text is None else parse_ddr(text)
+    return dataclasses.replace(config, ddr=dataclasses.replace(ddr, seed=seed))
+
+
 def config_from_mapping(content: dict[str, Any], where: str) -> HardwareConfig:
     """Build a configuration from plain values; `where` names their origin in error messages."""
     known = {spec.name: spec for spec in dataclasses.fields(HardwareConfig)}
@@ -303,6 +318,12 @@ def config_from_mapping(content: dict[str, Any], where: str) -> HardwareConfig:
         problems += [f"missing field '{name}'" for name in missing]
         raise ConfigError(f"configuration {where}: {', '.join(problems)}")
     values = dict(content)
+    if "ddr" in values:
+        try:
+            ddr = values["ddr"]
+            values["ddr"] = Ddr(**ddr) if isinstance(ddr, dict) else parse_ddr(str(ddr))
+        except (UserError, TypeError) as error:
+            raise ConfigError(f"configuration {where}: {error}") from error
     if values.get("device") is not None:
         try:
             values["device"] = Device(**values["device"])

@@ -22,21 +22,21 @@ def estimate(
     model: Annotated[str, typer.Argument(help="built-in name or .espalier file")],
     target: Annotated[str, typer.Option(help="preset name or configuration file")] = "zcu104",
     ddr: Annotated[
-        str, typer.Option(help="memory: default, slow, bursty, stalling, or its numbers as for `sim run`")
-    ] = "default",
+        str | None,
+        typer.Option(help="memory, if not the target's: slow, bursty, stalling, or numbers, see `sim run`"),
+    ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the numbers to this file")] = None,
 ) -> None:
     """Predict what MODEL costs on TARGET: cycles of every layer, latency, DDR traffic, resources."""
-    from espalier.arch.config import load_config
-    from espalier.arch.ddr import parse_ddr
+    from espalier.arch.config import load_config, with_ddr
     from espalier.backend.compiler import compile_graph
     from espalier.cli.models import load_compressed
     from espalier.estimate.report import estimate_program
     from espalier.estimate.resources import FIT_FILE, estimate_resources
 
-    config, memory = load_config(target), parse_ddr(ddr)
+    config = with_ddr(load_config(target), ddr)
     image = compile_graph(load_compressed(model, "estimate"), config)
-    values = summary(image.metadata, estimate_program(image.program, config, memory), config)
+    values = summary(image.metadata, estimate_program(image.program, config), config)
     if FIT_FILE.is_file():
         values["resources"] = _resources(estimate_resources(config))
     if json_file is not None:

@@ -27,8 +27,8 @@ class ReadPort:
     A command's address is a multiple of the longest burst, as the buffers that drivers allocate are.
     """
 
-    def __init__(self, config: HardwareConfig, ddr: Ddr) -> None:
-        self._longest, self._ddr, self._channel = config.burst_beats, ddr, _Channel(ddr)
+    def __init__(self, config: HardwareConfig) -> None:
+        self._longest, self._ddr, self._channel = config.burst_beats, config.ddr, _Channel(config.ddr)
         self._bursts = 0  # of all commands
         self._left = 0  # beats of the command that are in no burst yet
         self._coming = 0  # beats of the latest burst that have not come yet
@@ -73,8 +73,8 @@ class ReadPort:
 class WritePort:
     """The write engine: one burst after the other, so many of them unanswered."""
 
-    def __init__(self, config: HardwareConfig, ddr: Ddr) -> None:
-        self._longest, self._ddr, self._channel = config.burst_beats, ddr, _Channel(ddr)
+    def __init__(self, config: HardwareConfig) -> None:
+        self._longest, self._ddr, self._channel = config.burst_beats, config.ddr, _Channel(config.ddr)
         self._answers: list[int] = []
         self._place = 0  # in the burst
 

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Iterator
 
 from espalier.arch.config import HardwareConfig
-from espalier.arch.ddr import DEFAULT_DDR, Ddr
 from espalier.estimate import latencies
 from espalier.estimate.ddr import ReadPort, WritePort
 from espalier.estimate.jobs import Job, Waiting, Word, bank_of
@@ -21,8 +20,8 @@ class Load:
     LOAD can be executed, None as long as that is not known.
     """
 
-    def __init__(self, config: HardwareConfig, ddr: Ddr = DEFAULT_DDR) -> None:
-        self.config, self._port = config, ReadPort(config, ddr)
+    def __init__(self, config: HardwareConfig) -> None:
+        self.config, self._port = config, ReadPort(config)
         self.words: list[Waiting] = []
         self.turns: list[int] = []
         self.end: int | None = 0
@@ -68,9 +67,7 @@ class Load:
         yield
 
 
-def store_end(
-    work: LayerWork, start: int, small: SmallParts, config: HardwareConfig, ddr: Ddr = DEFAULT_DDR
-) -> int:
+def store_end(work: LayerWork, start: int, small: SmallParts, config: HardwareConfig) -> int:
     """Cycle in which the descriptor after a STORE is fetched that is executed in cycle `start`.
 
     No windows are read meanwhile, so that a word from a small part takes two cycles.
@@ -78,7 +75,7 @@ def store_end(
     fields = work.fields
     asked = read = -1
     gap, sent = 1, deque([0] * latencies.STORE_DEPTH, latencies.STORE_DEPTH)
-    port, words = WritePort(config, ddr), fields["dram_words"]
+    port, words = WritePort(config), fields["dram_words"]
     for number in range(words):
         tile, channel = divmod(number, fields["in_channels"])
         room = sent[0] + latencies.STORE_TRIP if number >= latencies.STORE_DEPTH else 0

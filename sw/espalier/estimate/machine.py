@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from espalier.arch.config import HardwareConfig
-from espalier.arch.ddr import DEFAULT_DDR, Ddr
 from espalier.arch.program import PATTERNS_PER_WORD, Follows, Opcode, descriptor_words
 from espalier.backend.decode import tile_walk
 from espalier.errors import InternalError
@@ -32,15 +31,15 @@ class Machine:
     of all layers. branch_jobs: what each branch did in each CONV. cycles: from the first descriptor to DONE.
     """
 
-    def __init__(self, program: list[LayerWork], config: HardwareConfig, ddr: Ddr = DEFAULT_DDR) -> None:
-        self.config, self.program, self._ddr = config, program, ddr
+    def __init__(self, program: list[LayerWork], config: HardwareConfig) -> None:
+        self.config, self.program = config, program
         self.progress = [Progress() for _ in range(config.branches + 2)]
         self.walkers = [
             WindowWalker(config.window_fifo_depth, self.progress) for _ in range(config.branches + 1)
         ]
         self.branches = [Branch(b, config, self.walkers[b]) for b in range(config.branches)]
         self.pool = PoolUnit(config, self.walkers[-1], self.progress[-2])
-        self.load = dma.Load(config, ddr)
+        self.load = dma.Load(config)
         self.jobs: list[Job] = []
         self.branch_jobs: dict[int, list[BranchJob]] = {}
         self.ends: list[tuple[int, Job]] = []
@@ -191,7 +190,7 @@ class Machine:
                 self.load.start(work, time)
                 time += latencies.LOAD_STARTED
             elif work.opcode == Opcode.STORE:
-                time = dma.store_end(work, time, self._small, self.config, self._ddr)
+                time = dma.store_end(work, time, self._small, self.config)
             elif work.opcode in (Opcode.CONV, Opcode.POOL):
                 if work.fields["follows"] != Follows.LOAD and not work.fields["during_load"]:
                     yield lambda: self.load.end is not None

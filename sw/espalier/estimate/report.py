@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from espalier.arch.config import HardwareConfig
-from espalier.arch.ddr import DEFAULT_DDR, Ddr
 from espalier.arch.program import Opcode
 from espalier.estimate.branch_state import BranchJob
 from espalier.estimate.jobs import Job
@@ -63,7 +62,7 @@ class Estimate:
 
 
 @lru_cache(maxsize=2)  # the compiler and whoever prints its result ask for the same
-def estimate_program(program: bytes, config: HardwareConfig, ddr: Ddr = DEFAULT_DDR) -> Estimate:
+def estimate_program(program: bytes, config: HardwareConfig) -> Estimate:
     """Predict the cycles of the DDR sections of a program image.
 
     Raises:
@@ -71,7 +70,7 @@ def estimate_program(program: bytes, config: HardwareConfig, ddr: Ddr = DEFAULT_
 
     """
     layers = read_program(program, config)
-    machine = Machine(layers, config, ddr)
+    machine = Machine(layers, config)
     with _no_garbage():
         machine.run()
     starts = [0, *(report for report, _ in machine.ends)]
