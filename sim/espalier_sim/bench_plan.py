@@ -64,10 +64,12 @@ def full_plan() -> Plan:
         jobs.insert(1, Job("ablation", "lut branches", graph, without_lut_branches(config)))
     jobs += [_masked(graph, 0.5, 0.1, config), _masked(graph, 0.3, 0.08, config)]
     jobs.append(_masked(graph, 0.5, 0.1, config, spread=0.0))
+    jobs.append(_masked(graph, 0.5, 0.1, config, reorder=False))
     jobs += [_density(_FULL, density, config) for density in (0.05, 0.075, 0.1, 0.125)]
     jobs += [_density(_FULL, density, deep) for density in (0.2, 0.3, 0.5)]
     jobs += [_density(_HALF, density, config) for density in (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)]
     jobs += [
+        Job("shape", "first three stages of ResNet-18, 224x224, 50 %", _three_stages, config),
         Job("shape", "ResNet-34, 224x224, first layer 50 %, rest 8 %", _resnet34, deep),
         Job("shape", "VGG-16, 112x112, 10 %", lambda: variants.vgg(side=112, density=0.1), deep),
     ]
@@ -139,15 +141,19 @@ def _masked(
     rest: float,
     config: HardwareConfig,
     spread: float = variants.SPREAD,
+    reorder: bool = True,
 ) -> Job:
     name = f"first layer {100 * first:.0f} %, rest {100 * rest:.0f} %"
     if not spread:
         name += ", all filters and channels alike"
+    if not reorder:
+        name += f", without {_OPTION_NAMES['reorder']}"
     return Job(
         "variant",
         name,
         lambda: variants.masked(graph(), variants.first_and_rest(first, rest), spread=spread),
         config,
+        dataclasses.replace(DEFAULT_OPTIONS, reorder=reorder),
     )
 
 
@@ -162,6 +168,11 @@ def _density(width: int, density: float, config: HardwareConfig) -> Job:
         config,
         facts={"width": name, "density": density},
     )
+
+
+def _three_stages() -> IntegerGraph:
+    """Make a network whose weights fit the preset's memories when half of them are kept."""
+    return variants.resnet((2, 2, 2), density=0.5)
 
 
 def _resnet34() -> IntegerGraph:

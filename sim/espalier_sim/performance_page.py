@@ -288,7 +288,7 @@ def _shapes(rows: list[dict[str, Any]]) -> str:
             "Random weights, for timing only. VGG-16: its thirteen convolutions with global average"
             " pooling and one classifier in place of the three fully connected layers. At 224x224 its"
             " maps do not fit the feature memory of any configuration. Targets that end in `-deep` have"
-            " memories deeper than any device, see above: neither network fits those of the preset.",
+            " memories deeper than any device, see above, for networks that do not fit those of the preset.",
             table(["network", "target", "of the dense MACs", *_RUN_HEADER], cells),
         ]
     )
