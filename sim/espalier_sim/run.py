@@ -115,7 +115,7 @@ def run_workload(
         ddr_read_bytes=inference.read_bytes,
         ddr_write_bytes=inference.write_bytes,
         top=_best_classes(image, scores),
-        layers=layer_results(metadata, inference, config),
+        layers=layer_results(metadata, inference.counters, config),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "cycle": (_U64, (_POINTER,)),
     "interrupt": (_INT, (_POINTER,)),
     "range": (None, (_POINTER, _INT, _U64, _U64)),
+    "open": (None, (_POINTER, _INT, _U64, _U64)),
+    "silence": (None, (_POINTER, _INT)),
     "write": (_INT, (_POINTER, _U32, _U32)),
     "read": (_INT, (_POINTER, _U32, ctypes.POINTER(_U32))),
     "idle": (None, (_POINTER, _U64)),
@@ -54,6 +57,14 @@ class _MemorySettings(ctypes.Structure):
 # Cycles simulated per call into the library: Ctrl-C is noticed in between.
 CHUNK_CYCLES = 5000
 RANGE_KINDS = {"readable": 0, "writable": 1, "faulty": 2}
+
+
+class Outcome(IntEnum):
+    """Why clocking ended, as the harness numbers it."""
+
+    INTERRUPT = 0
+    RUNNING = 1
+    STUCK = 2
 
 
 class HardwareFault(VerificationMismatch):
@@ -150,6 +161,14 @@ class Simulator:
         """Set the bytes that may be read or written ("readable", "writable") or fail ("faulty")."""
         self._call("range", RANGE_KINDS[kind], address, count)
 
+    def open_range(self, kind: str, address: int, count: int) -> None:
+        """Let `count` more bytes be "readable" or "writable"; 0: those at `address` no longer."""
+        self._call("open", RANGE_KINDS[kind], address, count)
+
+    def silence_memory(self, on: bool) -> None:
+        """Let the memory accept and answer nothing from now on, or answer again: a bus that hangs."""
+        self._call("silence", int(on))
+
     def write(self, register: str | int, value: int) -> None:
         """Write a 32-bit register, by name or offset, through the AXI4-Lite port."""
         offset = offset_of(register) if isinstance(register, str) else register
@@ -175,14 +194,23 @@ class Simulator:
             HardwareFault: nothing moved for `patience` cycles.
 
         """
-        result = int(self._call("run", cycles, patience))
-        if result == 2:
+        result = self.advance(cycles, patience)
+        if result is Outcome.STUCK:
             raise HardwareFault(f"no progress for {patience} cycles: {self.describe()}")
-        return result == 0
+        return result is Outcome.INTERRUPT
+
+    def advance(self, cycles: int, patience: int) -> Outcome:
+        """Clock until the interrupt, for `cycles`, or until nothing moved for `patience` cycles."""
+        return Outcome(self._call("run", cycles, patience))
+
+    def channels(self) -> str:
+        """State of the bus channels."""
+        text: str = self._call("channels").decode()
+        return text
 
     def describe(self) -> str:
         """State of all channels and of the diagnosis registers."""
-        channels = self._call("channels").decode()
+        channels = self.channels()
         try:
             registers = ", ".join(
                 f"{n} 0x{self.read(n):x}" for n in ("STATUS", "ERROR_CODE", "LAYER", "STATE")

@@ -40,6 +40,22 @@ class ToolNotFoundError(UserError):
     """A program that is needed (compiler, simulator, make) is not installed."""
 
 
+class DeviceError(UserError):
+    """An accelerator cannot be used: missing, other than expected, or busy; the message says what to do."""
+
+
+class DeviceFault(DeviceError):
+    """An accelerator reports an error or does not answer in time; the next call starts afresh."""
+
+
+class DeviceTimeout(DeviceFault):
+    """An accelerator has not answered in time; the message says what it was doing."""
+
+
+class TensorError(UserError):
+    """An array has another type or shape than the network takes."""
+
+
 class VerificationMismatch(EspalierError):
     """Two executions that must agree bit for bit do not; names the first difference."""
 

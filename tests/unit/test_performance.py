@@ -26,8 +26,7 @@ def layer(name, kind="conv", **counters):
         **zero | {"name": name, "kind": kind, "operators": 100, "effective_macs": 100 * CONFIG.lanes_per_pe}
     )
     counted = dict.fromkeys([name for name, _ in COUNTERS], 0) | counters
-    fakes = SimpleNamespace(layers=[info]), SimpleNamespace(counters=[counted])
-    return layer_results(*fakes, CONFIG)[0]
+    return layer_results(SimpleNamespace(layers=[info]), [counted], CONFIG)[0]
 
 
 def run(layers, cycles):

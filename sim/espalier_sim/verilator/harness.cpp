@@ -163,11 +163,24 @@ uint8_t* espalier_memory(Simulator* s) { return s->memory.data(); }
 uint64_t espalier_cycle(Simulator* s) { return s->cycle; }
 int espalier_interrupt(Simulator* s) { return s->interrupt(); }
 
-// kind 0: readable, 1: writable, 2: answered with SLVERR.
+// kind 0: readable, 1: writable: the only such range from now on; 2: answered with SLVERR.
 void espalier_range(Simulator* s, int kind, uint64_t base, uint64_t bytes) {
-    Range* ranges[] = {&s->memory.readable, &s->memory.writable, &s->memory.faulty};
-    *ranges[kind] = Range{base, bytes};
+    if (kind == 2)
+        s->memory.faulty = Range{base, bytes};
+    else
+        (kind ? s->memory.writable : s->memory.readable).set(Range{base, bytes});
 }
+
+// One more range that may be read (kind 0) or written (1); without bytes: the one at `base` is no more.
+void espalier_open(Simulator* s, int kind, uint64_t base, uint64_t bytes) {
+    Ranges& ranges = kind ? s->memory.writable : s->memory.readable;
+    if (bytes)
+        ranges.add(Range{base, bytes});
+    else
+        ranges.remove(base);
+}
+
+void espalier_silence(Simulator* s, int on) { s->memory.silent = on; }
 
 // Both return 0, or 1 if the access was not answered within 10,000 cycles, or 2 for an error response.
 int espalier_write(Simulator* s, uint32_t address, uint32_t value) {

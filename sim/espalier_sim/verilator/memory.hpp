@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <vector>
 
 #include "protocol.hpp"
 
@@ -16,6 +17,25 @@ struct Range {
     bool touches(uint64_t address, uint64_t count) const {
         return bytes != 0 && address < base + bytes && base < address + count;
     }
+};
+
+// Ranges that may be accessed: a burst must lie in one of them.
+class Ranges {
+public:
+    void set(const Range& only) { parts_.assign(1, only); }
+    void add(const Range& range) { parts_.push_back(range); }
+    void remove(uint64_t base) {
+        for (size_t i = parts_.size(); i-- > 0;)
+            if (parts_[i].base == base) parts_.erase(parts_.begin() + i);
+    }
+    bool holds(uint64_t address, uint64_t count) const {
+        for (const Range& range : parts_)
+            if (range.holds(address, count)) return true;
+        return false;
+    }
+
+private:
+    std::vector<Range> parts_;
 };
 
 struct MemorySettings {
@@ -75,20 +95,22 @@ public:
         first_ = now;
     }
     uint64_t handshakes() const { return handshakes_; }
-    Range readable, writable, faulty;  // accesses outside the first two are violations, in `faulty` SLVERR
+    Ranges readable, writable;  // accesses outside are violations
+    Range faulty;               // accesses are answered with SLVERR
+    bool silent = false;        // accepts and answers nothing, as a bus that hangs
 
     // Before the clock edge: what the memory drives in this cycle. VALID stays until READY.
     void drive(Top& top, uint64_t now) {
-        top.m_axi_arready = reads_.size() < settings_.outstanding && !ar_stall_();
-        top.m_axi_awready = writes_.size() < settings_.outstanding && !aw_stall_();
+        top.m_axi_arready = !silent && reads_.size() < settings_.outstanding && !ar_stall_();
+        top.m_axi_awready = !silent && writes_.size() < settings_.outstanding && !aw_stall_();
         const bool paused = settings_.pauses(now - first_);
-        top.m_axi_wready = beats_.size() < beats_ahead && now >= next_write_ && !paused && !w_stall_();
-        if (!r_valid_ && !reads_.empty() && now >= std::max(reads_.front().ready, next_read_) && !paused &&
+        top.m_axi_wready = !silent && beats_.size() < beats_ahead && now >= next_write_ && !paused && !w_stall_();
+        if (!silent && !r_valid_ && !reads_.empty() && now >= std::max(reads_.front().ready, next_read_) && !paused &&
             !r_stall_()) {
             present_beat(top);
             next_read_ = now + settings_.beat_cycles;
         }
-        if (!b_valid_ && !writes_.empty() && writes_.front().complete && now >= writes_.front().ready &&
+        if (!silent && !b_valid_ && !writes_.empty() && writes_.front().complete && now >= writes_.front().ready &&
             !b_stall_()) {
             b_valid_ = true;
             top.m_axi_bid = writes_.front().id;
@@ -167,7 +189,7 @@ private:
                    now, report);
     }
 
-    void check_burst(const char* channel, Burst& burst, uint32_t size, uint32_t kind, const Range& allowed,
+    void check_burst(const char* channel, Burst& burst, uint32_t size, uint32_t kind, const Ranges& allowed,
                      uint64_t now, Report& report) {
         const uint64_t bytes = uint64_t(burst.beats) * beat_bytes, a = burst.address;
         const std::string name = std::string(channel) + " " + hex(a) + " with " + std::to_string(burst.beats) + " beats: ";

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -194,6 +195,7 @@ def _metadata(
         padded=options.pad,
         labels=list(graph.metadata.get("labels") or []),
         preprocessing=preprocessing,
+        hardware=dataclasses.asdict(config),
     )
 
 

@@ -108,6 +108,7 @@ class ImageMetadata:
     """Everything about a program image that is not read by the hardware.
 
     preprocessing: the graph's metadata (mean, std, picture_size, space_to_depth, ...) without labels.
+    hardware: the fields of the `HardwareConfig` that the image was compiled for; empty in older images.
     """
 
     network: str
@@ -122,6 +123,7 @@ class ImageMetadata:
     padded: bool = True
     labels: list[str] = field(default_factory=list)
     preprocessing: dict[str, Any] = field(default_factory=dict)
+    hardware: dict[str, Any] = field(default_factory=dict)
 
     @property
     def dense_macs(self) -> int:
