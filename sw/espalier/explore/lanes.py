@@ -1,7 +1,7 @@
 """Lanes in DSP slices or in fabric: the ways to make a design that fit the limits.
 
 More lane pairs in slices are more DSP slices and fewer LUTs, at the same cycles. Of all ways that fit, the
-one with the most slices, the one with the fewest and one between them stand for the others.
+one with the most slices, the one with the fewest and some between them stand for the others.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from espalier.estimate.resources import RESOURCES, ResourceCount, estimate_resou
 from espalier.explore.design import Design, Lanes, Limits
 
 Made = tuple[Lanes, ResourceCount]
+_WAYS = 5
 
 
 def lane_choices(design: Design) -> list[Lanes]:
@@ -32,7 +33,7 @@ def lane_choices(design: Design) -> list[Lanes]:
 
 
 def lanes_that_fit(design: Design, base: HardwareConfig, limits: Limits) -> list[Made]:
-    """Find up to three ways to make a design, with what they take; none if it does not fit at all."""
+    """Find up to _WAYS ways to make a design, with what they take; none if it does not fit at all."""
     choices = lane_choices(design)
     totals: dict[int, ResourceCount] = {}
 
@@ -46,8 +47,19 @@ def lanes_that_fit(design: Design, base: HardwareConfig, limits: Limits) -> list
 
     others = tuple(name for name in RESOURCES if name != "dsp")
     places = range(len(choices))
-    # Slices grow with the index, everything else shrinks or stays as it is.
+    # Slices grow with the index, everything else shrinks or stays as it is, apart from rounding.
     first = bisect_left(places, True, key=lambda index: not exceeds(index, others))
     last = bisect_left(places, True, key=lambda index: exceeds(index, ("dsp",))) - 1
-    chosen = sorted({first, (first + last) // 2, last}) if first <= last else []
-    return [(choices[index], total(index)) for index in chosen]
+    steps = range(_WAYS) if first <= last else ()
+    chosen = sorted({first + (last - first) * step // (_WAYS - 1) for step in steps})
+    return [(choices[index], total(index)) for index in chosen if limits.allow(total(index))]
+
+
+def may_fit(design: Design, base: HardwareConfig, limits: Limits) -> bool:
+    """Say no if even the extremes do not fit, for which two estimates are enough."""
+    choices = lane_choices(design)
+    fewest, most = (
+        estimate_resources(design.config(base, lanes)).total for lanes in (choices[0], choices[-1])
+    )
+    others = all(getattr(most, name) <= limits.most[name] for name in RESOURCES if name != "dsp")
+    return others and fewest.dsp <= limits.most["dsp"]

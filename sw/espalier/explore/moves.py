@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from espalier.arch.config import HardwareConfig
-from espalier.arch.feature_layout import BANKS
 from espalier.explore.design import Design, output_pairs
 from espalier.explore.facts import FEATURE_STEP
-from espalier.explore.memories import TABLE_DEPTHS, stream_step
+from espalier.explore.memories import bank_choices, stream_step, table_depths
 
 _ODD_STEPS = (-4, -2, -1, 1, 2, 4)
 _WINDOW_DEPTHS = (8, 16, 24, 32)
@@ -46,7 +45,7 @@ def detail_moves(design: Design, base: HardwareConfig) -> Iterator[Design]:
             yield replace(design, output_pairs=output_pairs(design.tile_size, beats))
     for depth in _neighbours(design.window_fifo_depth, _WINDOW_DEPTHS):
         yield replace(design, window_fifo_depth=depth)
-    for depth in _neighbours(design.table_depth_words, TABLE_DEPTHS):
+    for depth in _neighbours(design.table_depth_words, table_depths(base)):
         yield replace(design, table_depth_words=depth)
     for step in (-1, 1):
         yield replace(design, stream_depth_words=design.stream_depth_words + step * stream_step(base))
@@ -55,7 +54,7 @@ def detail_moves(design: Design, base: HardwareConfig) -> Iterator[Design]:
         yield replace(design, feature_depth_words=words)
         yield replace(design, feature_depth_rest_words=rest)
         yield replace(design, feature_depth_words=words, feature_depth_rest_words=rest)
-        if 0 <= design.uram_banks + step <= BANKS:
+        if design.uram_banks + step in bank_choices(base):
             yield replace(design, uram_banks=design.uram_banks + step)
 
 

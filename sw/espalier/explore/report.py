@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ import yaml
 from espalier.arch.config import HardwareConfig
 from espalier.estimate.resources import RESOURCES
 from espalier.explore.pareto import Point
-from espalier.explore.search import Search
+from espalier.explore.search import COMPLETE, ENOUGH, Search
 from espalier.explore.space import DesignSpace
 from espalier.report.figure import LOSS, OURS, figure
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 def kinds(config: HardwareConfig) -> str:
@@ -27,20 +28,25 @@ def kinds(config: HardwareConfig) -> str:
     return " + ".join(f"{count} x {pes} PEs ({pairs} DSP pairs)" for count, pes, pairs in groups)
 
 
-def values(search: Search, space: DesignSpace, reference: int | None) -> dict[str, Any]:
-    """All results for JSON. reference: cycles on the target as it is, None if the network does not run there.
+def values(search: Search) -> dict[str, Any]:
+    """All results for JSON.
 
+    target_cycles: on the target as it is, None if the network does not run there. end: why the search ended.
+    failed, crashed: why designs do not run the network, and which evaluations ended with an unexpected error.
     lanes_wasted: share of the pixels computed that lie outside the map.
     """
+    space = search.space
     return {
         "schema": SCHEMA,
         "target": space.base.name,
         "limits": {"most": space.limits.most, "reason": space.limits.reason},
         "cycles_are": "predicted",
-        "target_cycles": reference,
-        "finished": search.finished,
-        "evaluated": len(search.points) + len(search.failed),
+        "target_cycles": search.target.cycles,
+        "target_failed": search.target.reason,
+        "end": search.end,
+        "evaluated": search.evaluated,
         "failed": search.failed,
+        "crashed": search.crashed,
         "tile_sizes_left_out": space.excluded,
         "front": [_row(point, space) for point in search.front],
     }
@@ -66,17 +72,22 @@ def configuration(point: Point, space: DesignSpace) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name != "name" and value is not None}
 
 
-def write_configuration(point: Point, space: DesignSpace, path: Path, command: str) -> None:
-    """Write a configuration as a target file, with the command that found it; its name is the file's."""
-    text = yaml.safe_dump({"name": path.stem, **configuration(point, space)}, sort_keys=False)
-    head = f"# Found by `{command}`:\n# {point.cycles} cycles (predicted).\n"
-    path.write_text(head + text, encoding="utf-8")
+def write_configuration(search: Search, path: Path, command: str) -> None:
+    """Write the fastest configuration as a target file of that name, with the command that found it."""
+    point = search.front[0]
+    text = yaml.safe_dump({"name": path.stem, **configuration(point, search.space)}, sort_keys=False)
+    head = f"# Found by `{command}`:\n# {point.cycles} cycles (predicted)"
+    head += "" if search.end in (COMPLETE, ENOUGH) else f"; the search ended early ({search.end})"
+    path.write_text(f"{head}.\n{text}", encoding="utf-8")
 
 
-def rows(result: dict[str, Any], device: dict[str, float]) -> list[list[str]]:
-    """Table of the front, header first; device: what there is of every resource, empty if unknown."""
+def rows(result: dict[str, Any], device: dict[str, float], most: int) -> list[list[str]]:
+    """Table of the front, header first. device: what there is of every resource, empty if unknown.
+
+    most: rows beside the header; of more designs those that spread evenly over the logarithm of the cycles.
+    """
     table = [["cycles", "ms", "lanes", "tile", "branches", "wasted", *(name.upper() for name in RESOURCES)]]
-    for row in result["front"]:
+    for row in _spread(result["front"], most):
         share = {
             name: f"{row['resources'][name] / device[name]:.1%}"
             if device.get(name)
@@ -95,6 +106,19 @@ def rows(result: dict[str, Any], device: dict[str, float]) -> list[list[str]]:
             ]
         )
     return table
+
+
+def _spread(front: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """Choose rows from the fastest to the slowest one; the same ones in the same order if there are few."""
+    if len(front) <= most:
+        return front
+    low, high = (math.log(row["cycles"]) for row in (front[0], front[-1]))
+    chosen = {0}
+    for step in range(1, most):
+        wanted = low + (high - low) * step / (most - 1)
+        left = [index for index in range(len(front)) if index not in chosen]
+        chosen.add(min(left, key=lambda index: abs(math.log(front[index]["cycles"]) - wanted)))
+    return [front[index] for index in sorted(chosen)]
 
 
 def plot(result: dict[str, Any], path: Path) -> None:

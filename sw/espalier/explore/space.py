@@ -11,8 +11,9 @@ from espalier.errors import CapacityError, ConfigError
 from espalier.estimate.resources import LIMIT
 from espalier.explore.design import OUTPUT_BEATS, Design, Limits, output_pairs, resource_limits
 from espalier.explore.facts import NetworkFacts, network_facts
-from espalier.explore.lanes import Made, lanes_that_fit
+from espalier.explore.lanes import Made, lanes_that_fit, may_fit
 from espalier.explore.memories import with_memories
+from espalier.explore.misfit import misfit
 from espalier.explore.moves import detail_moves, shape_moves
 from espalier.ir.graph import IntegerGraph
 
@@ -37,7 +38,7 @@ class DesignSpace:
 
     def __init__(self, graph: IntegerGraph, base: HardwareConfig) -> None:
         """Raise CapacityError if no tile size fits."""
-        self.base = base
+        self.base, self.network = base, graph.name
         self.limits: Limits = resource_limits(base, LIMIT)
         self.facts: dict[int, NetworkFacts] = {}
         self.excluded: dict[int, str] = {}
@@ -49,30 +50,38 @@ class DesignSpace:
         if not self.facts:
             raise CapacityError(f"no tile size fits the network: {self.excluded[_values('tile_size')[0]]}")
         self._candidates: dict[Design, Candidate | None] = {}
+        self._neighbours: dict[Design, list[Candidate]] = {}
 
     def shapes(self) -> Iterator[Candidate]:
-        """All tile sizes, branches and PEs that fit, branches alike, with the largest of the small parts."""
+        """All shapes that fit, with memories."""
+        yield from filter(None, map(self._filled, self._all_shapes()))
+
+    def misfit(self) -> CapacityError:
+        """Make the error that says why no shape fits."""
+        return misfit(self.network, list(self._all_shapes()), self.facts, self.base, self.limits)
+
+    def _all_shapes(self) -> Iterator[Design]:
+        """All tile sizes, branches and PEs, branches alike, with the largest of the small parts."""
         ring, accumulators, windows = (
             _RANGES[name]["high"] for name in ("ring_words", "accumulators", "window_fifo_depth")
         )
         for tile_size in self.facts:
             for branches in _values("branches"):
                 for pes in _values("pes_per_branch"):
-                    shape = Design(
+                    yield Design(
                         tile_size=tile_size, branches=branches, pes_per_branch=pes, odd_branches=0,
                         odd_pes=0, ring_words=ring // 2, accumulators=accumulators, stream_depth_words=0,
                         table_depth_words=0, feature_depth_words=0, feature_depth_rest_words=0, uram_banks=0,
                         output_pairs=output_pairs(tile_size, OUTPUT_BEATS), window_fifo_depth=windows,
                     )  # fmt: skip
-                    candidate = self._filled(shape)
-                    if candidate is not None:
-                        yield candidate
 
-    def neighbours(self, design: Design) -> Iterator[Candidate]:
+    def neighbours(self, design: Design) -> list[Candidate]:
         """Designs that differ in one coordinate and fit."""
-        found: list[Candidate | None] = [self._filled(other) for other in shape_moves(design)]
-        found += [self.candidate(other) for other in detail_moves(design, self.base)]
-        yield from (candidate for candidate in found if candidate is not None)
+        if design not in self._neighbours:
+            found = [self._filled(other) for other in shape_moves(design)]
+            found += [self.candidate(other) for other in detail_moves(design, self.base)]
+            self._neighbours[design] = [candidate for candidate in found if candidate is not None]
+        return self._neighbours[design]
 
     def candidate(self, design: Design) -> Candidate | None:
         """Complete a design with lanes and bound, None if it does not fit."""
@@ -114,7 +123,7 @@ class DesignSpace:
             shape, stream_depth_words=64, table_depth_words=64, feature_depth_words=64,
             feature_depth_rest_words=64,
         )  # fmt: skip
-        if not _in_range(least, self.base) or not lanes_that_fit(least, self.base, self.limits):
+        if not _in_range(least, self.base) or not may_fit(least, self.base, self.limits):
             return None
         return with_memories(shape, facts, self.base, self.limits)
 
