@@ -35,7 +35,7 @@ COMPLETE, ENOUGH, OUT_OF_TIME, STOPPED = "complete", "enough designs", "out of t
 class Search:
     """Explores a space. Outcomes in `state` are not evaluated again, but count.
 
-    seconds: of evaluation; after so many no further one begins. designs: evaluated at most. points: ways to
+    seconds: from the beginning; after so many no further evaluation begins. designs: evaluated at most. points: ways to
     make the designs that run, by their keys; failed: why others do not; crashed: errors and lost processes.
     end: why the search ended.
     """
@@ -81,11 +81,11 @@ class Search:
             CapacityError: nothing fits.
 
         """
+        self._deadline = time.monotonic() + self._seconds
         self.progress("listing the shapes that fit the device")
         shapes = list(self.space.shapes())
         if not shapes:
             raise self.space.misfit()
-        self._deadline = time.monotonic() + self._seconds
         chosen = starts(shapes, self._regions)
         while chosen:
             for begin in range(0, len(chosen), BATCH):
