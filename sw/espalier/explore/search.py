@@ -35,8 +35,9 @@ COMPLETE, ENOUGH, OUT_OF_TIME, STOPPED = "complete", "enough designs", "out of t
 class Search:
     """Explores a space. Outcomes in `state` are not evaluated again, but count.
 
-    seconds: from the beginning; after so many no further evaluation begins. designs: evaluated at most. points:
-    ways to make the designs that run, by their keys; failed: why others do not; crashed: errors and lost processes.
+    seconds: from the beginning; after so many no further evaluation begins. designs: evaluated at most.
+    points: ways to make the designs that run, by their keys; failed: why others do not; crashed: errors and
+    lost processes.
     end: why the search ended.
     """
 
