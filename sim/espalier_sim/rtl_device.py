@@ -142,7 +142,7 @@ class SimulatedDevice:
         """
         left = self._cycles(seconds)
         while left > 0:
-            outcome = self._advance(min(CHUNK_CYCLES, left))
+            outcome = self.clock(min(CHUNK_CYCLES, left))
             if outcome is not Outcome.RUNNING:
                 return True
             left -= CHUNK_CYCLES
@@ -152,7 +152,7 @@ class SimulatedDevice:
         """Clock until the interrupt line is high; other coroutines run in between."""
         left = self._cycles(seconds)
         while left > 0:
-            if self._advance(min(CHUNK_CYCLES, left)) is not Outcome.RUNNING:
+            if self.clock(min(CHUNK_CYCLES, left)) is not Outcome.RUNNING:
                 return True
             left -= CHUNK_CYCLES
             await asyncio.sleep(0)
@@ -172,7 +172,13 @@ class SimulatedDevice:
         """Seconds that have been simulated."""
         return self._seconds(self.simulator.cycle)
 
-    def _advance(self, cycles: int) -> Outcome:
+    def clock(self, cycles: int) -> Outcome:
+        """Clock until the interrupt line is high, but for so many cycles at most.
+
+        Raises:
+            DeviceTimeout: nothing moves any more.
+
+        """
         outcome = self.simulator.advance(cycles, PATIENCE_CYCLES)
         self.simulator.check_protocol()
         if outcome is Outcome.STUCK:
@@ -189,7 +195,7 @@ class SimulatedDevice:
             self.simulator.idle(self._random.randint(*self._host_latency))
 
     def _seconds(self, cycles: int) -> float:
-        return cycles / (1e6 * self.config.clock_mhz)
+        return cycles / (1e6 * self.clock_mhz)
 
     def _cycles(self, seconds: float) -> int:
-        return max(1, round(seconds * 1e6 * self.config.clock_mhz))
+        return max(1, round(seconds * 1e6 * self.clock_mhz))

@@ -7,6 +7,9 @@ from enum import IntEnum, IntFlag
 
 MAGIC = 0x4C505345  # "ESPL"
 ADDRESS_BITS = 16
+VLNV = "espalier:user:espalier:1.0"  # vendor, library, name and version of the packaged IP
+INTERRUPT_PIN = "interrupt"
+CLOCK_PARAMETER = "CLOCK_MHZ"  # of the packaged IP: the clock that timing was closed for
 COUNTER_BASE = 0x8000  # per-layer counters: COUNTER_BASE + 32 * layer + 4 * counter
 
 
