@@ -13,6 +13,7 @@ from espalier.backend.image import ProgramImage
 from espalier.backend.lower import Progress, check_supported, lower_graph
 from espalier.backend.memory import place_tensors
 from espalier.backend.options import CompileOptions
+from espalier.backend.refine import refine
 from espalier.backend.select import select_mappings
 from espalier.ir.check import check_graph
 from espalier.ir.graph import IntegerGraph
@@ -53,5 +54,7 @@ def compile_graph(
     lowered = lower_integer_graph(graph, config)
     layers = lower_graph(lowered, config, options, progress)
     select_mappings(layers, config)
+    if options.refine and options.reorder:
+        lowered, layers = refine(lowered, layers, config, options, progress)
     placements = place_tensors(lowered, config, options.overlap)
     return emit(lowered, layers, placements, config, options)

@@ -8,7 +8,7 @@ from espalier.arch.config import HardwareConfig
 from espalier.arch.program import TABLE_FIELDS
 from espalier.backend.digits import build_parts
 from espalier.backend.geometry import global_geometry, kernel_geometry, pool_geometry
-from espalier.backend.mapping import conv_candidates, tile_grid
+from espalier.backend.mapping import best_of_every_split, find_mappings, tile_grid, worth_considering
 from espalier.backend.options import CompileOptions
 from espalier.backend.plan import Layer
 from espalier.errors import CapacityError, UnsupportedModelError
@@ -31,7 +31,9 @@ def lower_graph(
         if isinstance(node, Conv):
             target = graph.tensors[node.output]
             layer.parts = build_parts(node, layer.geometry, config.max_weight_sum)
-            layer.candidates = conv_candidates(layer, target, config, options.reorder)
+            found = find_mappings(layer, target, config, options.reorder)
+            layer.candidates = worth_considering(found) if options.reorder else found
+            layer.splits = best_of_every_split(found) if options.refine else []
         layers.append(layer)
     return layers
 

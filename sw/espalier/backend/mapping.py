@@ -28,6 +28,7 @@ _STRETCHES = 12  # of the words of a pass, in each of which PEs get the same loa
 _VARIATIONS, _VARIED_PARTS, _VARIATION = 16, 1024, 0.08
 # They are tried for mappings that could gain more than this and are not that much slower than the best.
 _NEAR, _FAR = 1.02, 1.5
+_OF_A_SPLIT = 2
 _MAX_PASSES = next(field.high for field in COMMON_FIELDS if field.name == "passes")
 _MAX_BLOCKS = next(field.high for field in COMMON_FIELDS if field.name == "blocks")
 
@@ -39,8 +40,8 @@ def tile_grid(tensor: Tensor, tile_size: int) -> tuple[int, int]:
     return tile_counts(tensor.height, tensor.width, tile_size)
 
 
-def conv_candidates(layer: Layer, output: Tensor, config: HardwareConfig, balance: bool) -> list[Mapping]:
-    """All mappings worth considering, best first; those that another one beats in every respect are left out.
+def find_mappings(layer: Layer, output: Tensor, config: HardwareConfig, balance: bool) -> list[Mapping]:
+    """Ways to spread a convolution: with `balance` by load, in no order; without, the one to be taken first.
 
     Raises:
         CapacityError: a filter needs more accumulators than a branch has, or the layer too many blocks.
@@ -52,7 +53,31 @@ def conv_candidates(layer: Layer, output: Tensor, config: HardwareConfig, balanc
     found = search.balanced() if balance else search.in_order()
     if not found:
         _explain(layer, layer.parts, config)
-    return _worth_considering(found) if balance else found
+    return found
+
+
+def worth_considering(found: list[Mapping]) -> list[Mapping]:
+    """Leave out mappings that another one beats in every respect; best first."""
+    kept: list[Mapping] = []
+    best: list[tuple[float, float]] = []
+    for mapping in sorted(found, key=lambda m: (m.cycles, m.mean_stream_words, m.most_table_entries)):
+        use = mapping.mean_stream_words, float(mapping.most_table_entries)
+        if not any(stream <= use[0] and table <= use[1] for stream, table in best):
+            kept.append(mapping)
+            best.append(use)
+    return kept
+
+
+def best_of_every_split(found: list[Mapping]) -> list[Mapping]:
+    """Two fastest mappings of every split over branches, passes and block size; best first."""
+    best: dict[tuple[Grouping, int, int], list[Mapping]] = {}
+    kept = []
+    for mapping in sorted(found, key=lambda m: m.cycles):
+        own = best.setdefault((_grouping(mapping), mapping.passes, mapping.block_words), [])
+        if len(own) < _OF_A_SPLIT:
+            own.append(mapping)
+            kept.append(mapping)
+    return kept
 
 
 def conv_load(layer: Layer, mapping: Mapping, group: Group) -> ConvLoad:
@@ -276,17 +301,6 @@ def _tile_cost(plan: Plan, words: int) -> int:
 
 def _plan(pes: Pes, make_parts: Callable[[], Parts], deal: Deal, counts: CountArray) -> Plan:
     return Plan(pes, make_parts, deal, run_lengths(np.concatenate((counts, np.zeros_like(counts[:1]))), deal))
-
-
-def _worth_considering(found: list[Mapping]) -> list[Mapping]:
-    kept: list[Mapping] = []
-    best: list[tuple[float, float]] = []
-    for mapping in sorted(found, key=lambda m: (m.cycles, m.mean_stream_words, m.most_table_entries)):
-        use = mapping.mean_stream_words, float(mapping.most_table_entries)
-        if not any(stream <= use[0] and table <= use[1] for stream, table in best):
-            kept.append(mapping)
-            best.append(use)
-    return kept
 
 
 def _explain(layer: Layer, parts: Parts, config: HardwareConfig) -> None:

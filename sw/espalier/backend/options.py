@@ -15,6 +15,8 @@ class CompileOptions:
         nothing but full, aligned bursts. Null operators that the hardware needs (empty runs, accumulator
         distance, whole stream words) are there in any case.
     store_all: store every layer's output in DDR, for comparison tensor by tensor. Costs time.
+    refine: judge splits of layers and the order of nodes by the cycles of the whole program, which takes
+        minutes for a network of 20 layers. Hardware with `streaming` and `reorder` off are not refined.
     overlap: let layers begin before the one before has ended. Without it every layer waits.
     """
 
@@ -22,3 +24,4 @@ class CompileOptions:
     pad: bool = True
     store_all: bool = False
     overlap: bool = True
+    refine: bool = False

@@ -161,7 +161,8 @@ class Placement:
 class Layer:
     """A node on its way to a descriptor.
 
-    parts and mapping belong to convolutions; pes: int64[branches, PEs], PE of its plan that each physical PE
+    parts and mapping belong to convolutions. candidates: mappings to choose from; splits: others that
+    `refine` tries. pes: int64[branches, PEs], PE of its plan that each physical PE
     plays, -1: rests or does not exist.
     """
 
@@ -171,4 +172,5 @@ class Layer:
     parts: Parts | None = None
     mapping: Mapping | None = None
     candidates: list[Mapping] = field(default_factory=list)
+    splits: list[Mapping] = field(default_factory=list)
     pes: IntArray | None = None

@@ -175,3 +175,13 @@ def _explain(layers: list[Layer], config: HardwareConfig) -> None:
         f" ({used - available} too many); the largest layer is {largest} with {max(sizes)} words;"
         " prune more or use fewer weight bits"
     )
+
+
+def place_chosen(layers: list[Layer], config: HardwareConfig) -> bool:
+    """Give every PE of the mappings that were chosen to a physical one; whether streams and tables fit."""
+    _place(layers, config)
+    streams, tables = _stream_use(layers, config), _table_use(layers, config)
+    return bool(
+        streams.max(initial=0) <= config.stream_depth_words
+        and tables.max(initial=0) <= config.table_depth_words
+    )
