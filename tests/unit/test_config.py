@@ -94,7 +94,7 @@ def test_bad_file(tmp_path, text, message):
 
 
 def test_unknown_target_lists_the_known():
-    with pytest.raises(ConfigError, match="tiny, .*zcu104"):
+    with pytest.raises(ConfigError, match=r"tiny, .*zcu104"):
         load_config("zcu999")
 
 
