@@ -12,6 +12,7 @@ from espalier.cli.check import check
 from espalier.cli.compile_command import compile_model
 from espalier.cli.compress_command import compress
 from espalier.cli.estimate import estimate
+from espalier.cli.evaluate import evaluate
 from espalier.cli.explore import explore
 from espalier.cli.handling import run_command
 
@@ -43,6 +44,7 @@ app.command("check")(check)
 app.command("compress")(compress)
 app.command("compile")(compile_model)
 app.command("estimate")(estimate)
+app.command("evaluate")(evaluate)
 app.command("explore")(explore)
 
 

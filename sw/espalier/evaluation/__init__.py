@@ -1,0 +1,1 @@
+"""How good a compressed network is: scores on labelled pictures, paired, and fidelity layer by layer."""
