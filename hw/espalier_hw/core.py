@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux
+from amaranth.hdl import Cat, Module, Mux, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect
 
@@ -27,7 +27,8 @@ def core_signature(config: HardwareConfig) -> dict[str, wiring.Member]:
     """Ports of the core.
 
     loader_start, sequencer_start: command pulses, never both at work; *_done, *_error: pulses.
-    program_address, program_bytes, input_address, output_address: registers, stable during a command.
+    program_address, program_bytes, input_address, output_address, scratch_address: registers, stable during a
+    command.
     read_*, write_*: command and data streams of the AXI engines; write_idle: no write is outstanding.
     counter_*: read port of the layer counters. layer, state: register values; the state holds the sequencer's
     state in bits 3..0 and, from bit 8 on, whether loader, LOAD and STORE are at work.
@@ -45,6 +46,7 @@ def core_signature(config: HardwareConfig) -> dict[str, wiring.Member]:
         "program_bytes": In(32),
         "input_address": In(address),
         "output_address": In(address),
+        "scratch_address": In(address),
         "read_command": Out(stream.Signature(dma_command(config))),
         "read_data": In(stream.Signature(dma_beat(config))),
         "write_command": Out(stream.Signature(dma_command(config))),
@@ -119,7 +121,10 @@ class Core(wiring.Component):
                 user.beats.payload.eq(beats.payload),
                 user.beats.valid.eq(beats.valid),
             ]
-        m.d.comb += load.base_address.eq(self.input_address)
+        m.d.comb += load.base_address.eq(self._base(self.input_address))
+
+    def _base(self, address: Value) -> Value:
+        return Mux(self.sequencer.layer.scratch, self.scratch_address, address)
 
     def _write_user(self, m: Module) -> None:
         store, features = self.store, self.features
@@ -127,7 +132,7 @@ class Core(wiring.Component):
         connect(m, store.beats, wiring.flipped(self.write_data))
         connect(m, store.request, features.store_request)
         m.d.comb += [
-            store.base_address.eq(self.output_address),
+            store.base_address.eq(self._base(self.output_address)),
             store.engine_idle.eq(self.write_idle),
             store.tile_valid.eq(features.store_valid),
             store.tile_data.eq(features.tile_data),
@@ -146,9 +151,11 @@ class Core(wiring.Component):
             ),
             load.start.eq(sequencer.load_start),
             load.layer.eq(sequencer.layer),
+            load.first_row.eq(sequencer.branch[POOL_BRANCH].tile_y0),
             sequencer.load_busy.eq(load.busy),
             store.start.eq(sequencer.store_start),
             store.layer.eq(sequencer.layer),
+            store.first_row.eq(sequencer.branch[POOL_BRANCH].tile_y0),
             sequencer.store_busy.eq(store.busy),
             counters.begin.eq(sequencer.restart),
             counters.end.eq(self.scoreboard.end),

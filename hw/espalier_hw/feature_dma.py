@@ -13,6 +13,7 @@ from espalier_hw.beats import select
 from espalier_hw.interfaces import (
     BURST_COUNT_BITS,
     LAYER,
+    NO_LAYER,
     TILE_ADDRESS,
     dma_beat,
     dma_command,
@@ -28,7 +29,7 @@ SETTLE_CYCLES = 8
 STORE_DEPTH = 8
 
 # A tensor in the feature memory, as descriptors name it for input and output.
-TENSOR = data.StructLayout({"base": 13, "tiles_y": 8, "tiles_x": 8, "channels": 13, "pitch": 7})
+TENSOR = data.StructLayout({"base": 13, "tiles_y": 8, "tiles_x": 8, "channels": 13, "pitch": 7, "ring": 3})
 
 
 def input_tensor(layer: data.View) -> dict[str, Value]:
@@ -46,15 +47,16 @@ def times(words: Value, beats: Value) -> Value:
     return sum((Mux(beats[bit], words << bit, 0) for bit in range(1, len(beats))), Mux(beats[0], words, 0))
 
 
-def walk(tiles_y: int, tiles_x: int, channels: int) -> list[tuple[int, int, int]]:
+def walk(tiles_y: int, tiles_x: int, channels: int, first_row: int = 0) -> list[tuple[int, int, int]]:
     """List the tile words of a tensor in DDR order as (tile row, tile column, channel); reference."""
-    return [(y, x, c) for y in range(tiles_y) for x in range(tiles_x) for c in range(channels)]
+    return [(y, x, c) for y in range(first_row, tiles_y) for x in range(tiles_x) for c in range(channels)]
 
 
 class TensorWalk(wiring.Component):
     """Counts through the tile words of a tensor in DDR order.
 
-    start: pulse, back to the first word; `tensor` is valid from the next cycle on, at the latest.
+    start: pulse, go to the first word of tile row `first_row`, which is valid with it; `tensor` is from the
+    next cycle on, at the latest.
     step: pulse, next word; not before the second cycle after `start`.
     address: of the current word. last_of_row: it is the last word of its tile row; last: of the tensor.
     """
@@ -65,6 +67,7 @@ class TensorWalk(wiring.Component):
                 "start": In(1),
                 "step": In(1),
                 "tensor": In(TENSOR),
+                "first_row": In(8),
                 "address": Out(TILE_ADDRESS),
                 "last_of_row": Out(1),
                 "last": Out(1),
@@ -86,6 +89,7 @@ class TensorWalk(wiring.Component):
         m.d.comb += [
             address.base.eq(tensor.base),
             address.pitch.eq(tensor.pitch),
+            address.ring.eq(tensor.ring),
             address.channels.eq(tensor.channels),
             address.tile_y.eq(y),
             address.tile_x.eq(x),
@@ -94,7 +98,7 @@ class TensorWalk(wiring.Component):
             self.last.eq(self.last_of_row & (y == ends["tiles_y"])),
         ]
         with m.If(self.start):
-            m.d.sync += [y.eq(0), x.eq(0), channel.eq(0)]
+            m.d.sync += [y.eq(self.first_row), x.eq(0), channel.eq(0)]
         with m.Elif(self.step):
             m.d.sync += [
                 channel.eq(Mux(last_channel, 0, channel + 1)),
@@ -107,8 +111,8 @@ class TensorWalk(wiring.Component):
 class LoadWalker(wiring.Component):
     """LOAD: beats from the read engine become tile words of the output tensor of a descriptor.
 
-    start: pulse, `layer` and `base_address` (bytes) are valid with it; `busy` from the next cycle until every
-    word can be read back. Words carry marks of layer 0.
+    start: pulse, `layer`, `first_row` and `base_address` (bytes) are valid with it; `busy` from the next
+    cycle until every word can be read back. Words carry marks of layer NO_LAYER.
     """
 
     def __init__(self, config: HardwareConfig) -> None:
@@ -117,6 +121,7 @@ class LoadWalker(wiring.Component):
             {
                 "start": In(1),
                 "layer": In(LAYER),
+                "first_row": In(8),
                 "base_address": In(config.axi_address_bits),
                 "busy": Out(1),
                 "command": Out(stream.Signature(dma_command(config))),
@@ -136,6 +141,7 @@ class LoadWalker(wiring.Component):
         self._words(m, moving)
         m.d.comb += [
             self.walk.tensor.eq(tensor),
+            self.walk.first_row.eq(self.first_row),
             all_done.eq(self.write.valid & self.write.ready & self.write.payload.marks.last),
             command.payload.address.eq(address),
             command.payload.beats.eq(beats),
@@ -176,6 +182,7 @@ class LoadWalker(wiring.Component):
         m.d.comb += [
             last_beat.eq(beat == beats - 1),
             self.beats.ready.eq(moving & (~last_beat | ~write.valid | write.ready)),
+            write.payload.marks.layer.eq(NO_LAYER),
             write.payload.marks.ordered.eq(1),
         ]
         with m.If(write.ready):
@@ -195,8 +202,8 @@ class LoadWalker(wiring.Component):
 class StoreWalker(wiring.Component):
     """STORE: tile words of the input tensor of a descriptor go to the write engine.
 
-    start: pulse, `layer` and `base_address` (bytes) are valid from then until `busy` falls; `busy` rises in
-    the next cycle and falls when the write engine is idle again (`engine_idle`).
+    start: pulse, `layer`, `first_row` and `base_address` (bytes) are valid with it; `busy` rises in the next
+    cycle and falls when the write engine is idle again (`engine_idle`).
     request, tile_valid, tile_data: the feature memory's store port, words come back in order.
     """
 
@@ -206,6 +213,7 @@ class StoreWalker(wiring.Component):
             {
                 "start": In(1),
                 "layer": In(LAYER),
+                "first_row": In(8),
                 "base_address": In(config.axi_address_bits),
                 "busy": Out(1),
                 "command": Out(stream.Signature(dma_command(config))),
@@ -222,12 +230,14 @@ class StoreWalker(wiring.Component):
         m = Module()
         command, wait = self.command, Signal(range(SETTLE_CYCLES))
         address, beats = Signal(self.config.axi_address_bits), Signal(BURST_COUNT_BITS)
+        tensor, store_beats = Signal(TENSOR, reset_less=True), Signal(3, reset_less=True)
         m.submodules.walk = self.walk = TensorWalk()
         requesting = Signal()
         self._requests(m, requesting)
-        self._beats(m)
-        m.d.comb += [self.walk.tensor[n].eq(v) for n, v in input_tensor(self.layer).items()]
+        self._beats(m, store_beats)
         m.d.comb += [
+            self.walk.tensor.eq(tensor),
+            self.walk.first_row.eq(self.first_row),
             command.payload.address.eq(address),
             command.payload.beats.eq(beats),
         ]
@@ -235,7 +245,9 @@ class StoreWalker(wiring.Component):
             m.d.comb += [self.busy.eq(~fsm.ongoing("IDLE")), requesting.eq(fsm.ongoing("REQUEST"))]
             with m.State("IDLE"), m.If(self.start):
                 m.d.comb += self.walk.start.eq(1)
+                m.d.sync += [tensor[n].eq(v) for n, v in input_tensor(self.layer).items()]
                 m.d.sync += [
+                    store_beats.eq(self.layer.store_beats),
                     address.eq(self.base_address + self.layer.dram_offset),
                     beats.eq(times(self.layer.dram_words, self.layer.store_beats)),
                     self.words_left.eq(self.layer.dram_words),
@@ -273,7 +285,7 @@ class StoreWalker(wiring.Component):
         ]
         m.d.sync += [left.eq(self.taken), room.eq(room + left - asked)]
 
-    def _beats(self, m: Module) -> None:
+    def _beats(self, m: Module, store_beats: Value) -> None:
         """Send the first `store_beats` beats of every word out of the FIFO, least significant first."""
         config, beats = self.config, self.beats
         parts = [
@@ -283,7 +295,7 @@ class StoreWalker(wiring.Component):
         beat, last_beat, sent = Signal(3), Signal(), Signal()
         self.words_left = Signal(BURST_COUNT_BITS)
         m.d.comb += [
-            last_beat.eq(beat == self.layer.store_beats - 1),
+            last_beat.eq(beat == store_beats - 1),
             beats.valid.eq(self.words.r_rdy),
             beats.payload.data.eq(select(parts, beat)),
             beats.payload.last.eq(last_beat & (self.words_left == 1)),

@@ -86,7 +86,9 @@ class FeatureSystem(wiring.Component):
             ]
 
     def _tiles(self, m: Module, memory: FeatureMemory, ports: list[WritePort]) -> None:
-        m.submodules.tiles = tiles = TileReader(self.config.branches, small_parts(self.config))
+        m.submodules.tiles = tiles = TileReader(
+            self.config.branches, small_parts(self.config), bool(self.config.feature_rings)
+        )
         wiring.connect(m, wiring.flipped(self.store_request), tiles.store_request)
         for index in range(self.config.branches):
             wiring.connect(m, wiring.flipped(self.residual_request[index]), tiles.residual_request[index])

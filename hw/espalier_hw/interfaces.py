@@ -31,11 +31,13 @@ BRANCH_LAYER = struct(BRANCH_FIELDS)
 PATTERN = struct(PATTERN_FIELDS)
 TABLE_ENTRY = struct(TABLE_FIELDS)
 
-# Where a tile lies: geometry of its tensor, tile coordinates (may lie outside the map), channel.
+# Where a tile lies: geometry of its tensor (ring: see `program.ring_words`), tile coordinates (may lie
+# outside the map), channel.
 TILE_ADDRESS = data.StructLayout(
     {
         "base": unsigned(13),
         "pitch": unsigned(7),
+        "ring": unsigned(3),
         "channels": unsigned(13),
         "tile_y": signed(10),
         "tile_x": signed(10),
@@ -91,6 +93,8 @@ def window_bits(config: HardwareConfig) -> int:
 WRITE_MARKS = data.StructLayout(
     {"layer": unsigned(8), "ordered": unsigned(1), "final_tile": unsigned(1), "last": unsigned(1)}
 )
+
+NO_LAYER = 255  # of the words of a LOAD
 
 # A tile word that has just been written into the feature memory.
 WRITTEN = data.StructLayout({"tile_y": 8, "tile_x": 8, "channel": 13, "marks": WRITE_MARKS})

@@ -173,6 +173,7 @@ class OutputStage(wiring.Component):
         m.d.comb += [
             payload.address.base.eq(layer.out_base),
             payload.address.pitch.eq(layer.out_pitch),
+            payload.address.ring.eq(layer.out_ring),
             payload.address.channels.eq(layer.out_channels),
             payload.marks.layer.eq(layer.layer),
             payload.marks.ordered.eq(layer.ordered),

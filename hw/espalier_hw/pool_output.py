@@ -79,6 +79,7 @@ class PoolOutput(wiring.Component):
             write.payload.eq(payload),
             write.payload.address.base.eq(layer.out_base),
             write.payload.address.pitch.eq(layer.out_pitch),
+            write.payload.address.ring.eq(layer.out_ring),
             write.payload.address.channels.eq(layer.out_channels),
             write.payload.marks.layer.eq(layer.layer),
             write.payload.marks.ordered.eq(layer.ordered),

@@ -61,7 +61,9 @@ _COMPONENTS: dict[str, Callable[[Site], wiring.Component]] = {
     "pool_unit": lambda s: PoolUnit(s.config),
     "read_arbiter": lambda s: ReadArbiter(s.config.branches + 1),
     "window_reader": lambda s: WindowReader(s.config),
-    "tile_reader": lambda s: TileReader(s.config.branches, small_parts(s.config)),
+    "tile_reader": lambda s: TileReader(
+        s.config.branches, small_parts(s.config), bool(s.config.feature_rings)
+    ),
     "write_port": lambda s: WritePort(s.config, s.config.branches),
     "second_write_port": lambda s: WritePort(s.config, writers(s.config) - s.config.branches, yields=True),
     "feature_frame": lambda s: FeatureMemory(s.config),

@@ -22,10 +22,11 @@ class Scoreboard(wiring.Component):
     branches; outputs_take: pulse to all of them. pool_taken, pool_idle: of the pool unit.
     written: one bit a writer, it has a word in the memory now; written_word: which one, of a branch, and
     of the pool unit or LOAD.
-    load_start: pulse, a LOAD begins; its words are those of layer 0.
+    load_start: pulse, a LOAD begins; `layer` is its descriptor.
     progress: per branch, of the pool unit, of LOAD. idle: level, all words of all layers that output stages
     and pool unit have taken are in the memory.
-    end: pulse, all words of layer `end_layer` are in the memory; not while `counters_busy` is high.
+    end: pulse, all words of all strips of layer `end_layer` are in the memory; not while `counters_busy` is
+    high.
     """
 
     def __init__(self, branches: int) -> None:
@@ -94,7 +95,7 @@ class Scoreboard(wiring.Component):
             ]
         with m.If(begins.get(writer, self.outputs_take)):
             m.d.sync += [
-                progress.layer.eq(0 if writer > self.branches else self.layer.layer),
+                progress.layer.eq(self.layer.layer),
                 progress.written.eq(0),
                 progress.complete.eq(0 if writer in begins else self.rests[writer]),
             ]
@@ -103,11 +104,12 @@ class Scoreboard(wiring.Component):
         """Bit 0: a layer is being written, bit 1: it has ended, and that must still be reported."""
         state = Signal(2, name=f"{name}_state")
         started = Signal(name=f"{name}_started")
+        counts = Signal(name=f"{name}_counts")  # it is not a strip with others behind
         m.d.sync += started.eq(taken)  # `complete` belongs to the new layer from here on
         with m.If(taken):
-            m.d.sync += state[0].eq(1)
+            m.d.sync += [state[0].eq(1), counts.eq(~self.layer.more)]
         with m.Elif(state[0] & complete & ~started):
-            m.d.sync += [state[0].eq(0), state[1].eq(1)]
+            m.d.sync += [state[0].eq(0), state[1].eq(counts)]
         return state
 
     def _report(self, m: Module, branches_ended: Any, pool_ended: Any) -> None:

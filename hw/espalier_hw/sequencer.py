@@ -34,7 +34,8 @@ class Sequencer(wiring.Component):
     for the pool unit, otherwise for the branches. offer_branches, offer_pool: pulses for CONV and POOL.
     pending: level, an offered layer has not been taken by everybody. all_idle: level, no layer is pending or
     at work, and nothing is on its way into the feature memory.
-    load_start, store_start: pulses to the DMA, which then holds load_busy, store_busy until it is done.
+    load_start, store_start: pulses to the DMA, which takes over what it needs, and holds load_busy,
+    store_busy until it is done.
     done: pulse at END. error: pulse, unknown opcode; the sequencer then stands still.
     layer_index: of the layer offered last. state: number of the current state.
     """
@@ -166,17 +167,21 @@ class Sequencer(wiring.Component):
     def _execute(self, m: Module) -> None:
         """Start what the opcode names, when nothing that it must wait for is at work.
 
-        A LOAD holds up everything but layers that follow it or have nothing to do with its tensor.
+        A LOAD holds up layers but those that follow it or have nothing to do with its tensor.
         """
-        opcode, layer, ended = self.layer.opcode, self.layer, Signal()
-        m.d.comb += ended.eq((self.quiet == QUIET_CYCLES) & ~self.load_busy)
+        opcode, layer = self.layer.opcode, self.layer
+        ended, apart = Signal(), Signal()
+        m.d.comb += [
+            ended.eq((self.quiet == QUIET_CYCLES) & ~self.load_busy & ~self.store_busy),
+            apart.eq(~layer.barrier & ~(layer.wait_store & self.store_busy)),
+        ]
         follows_load = layer.follows == Follows.LOAD
-        may_offer = ended | (~layer.barrier & (~self.load_busy | follows_load | layer.during_load))
+        may_offer = ended | (apart & (~self.load_busy | follows_load | layer.during_load))
         with m.Switch(opcode):
             with m.Case(Opcode.END), m.If(ended):
                 m.d.sync += self.done.eq(1)
                 m.next = "IDLE"
-            with m.Case(Opcode.LOAD), m.If(ended):
+            with m.Case(Opcode.LOAD), m.If(ended | (apart & ~self.load_busy)):
                 m.d.sync += self.load_start.eq(1)
                 m.next = "LOAD"
             with m.Case(Opcode.CONV, Opcode.POOL), m.If(may_offer):
@@ -186,7 +191,7 @@ class Sequencer(wiring.Component):
                     self.layer_index.eq(layer.layer),
                 ]
                 m.next = "OFFERED"
-            with m.Case(Opcode.STORE), m.If(ended):
+            with m.Case(Opcode.STORE), m.If(ended | (~layer.barrier & ~self.store_busy)):
                 m.d.sync += self.store_start.eq(1)
                 m.next = "STORE"
             with m.Default():
@@ -206,5 +211,5 @@ class Sequencer(wiring.Component):
             self._next_descriptor(m)
 
     def _store(self, m: Module) -> None:
-        with m.If(~self.store_start & ~self.store_busy):
+        with m.If(self.store_busy):
             self._next_descriptor(m)

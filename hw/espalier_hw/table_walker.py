@@ -163,6 +163,7 @@ class TableWalker(wiring.Component):
             place.as_value().eq(wanted.read_data),
             request.payload.base.eq(layer.residual_base),
             request.payload.pitch.eq(layer.residual_pitch),
+            request.payload.ring.eq(layer.residual_ring),
             request.payload.channels.eq(layer.out_channels),
         ]
         m.d.sync += credits.eq(credits - wanted.read + self.residual_done)

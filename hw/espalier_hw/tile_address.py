@@ -7,6 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from espalier.arch.feature_layout import BANK_SIDE, BANKS
+from espalier.arch.program import RING_CODES, ring_words
 from espalier_hw.arbitration import delay
 from espalier_hw.interfaces import TILE_ADDRESS
 
@@ -78,22 +79,35 @@ def one_bank(row: Value, column: Value) -> list[Value]:
     return [(row == index // BANK_SIDE) & (column == index % BANK_SIDE) for index in range(BANKS)]
 
 
+def fixed_bits(ring: Value) -> list[Value]:
+    """One bit for every bit of a word: whether it is the base's in such a ring, and not that of the sum."""
+    sizes = [ring_words(code) for code in range(RING_CODES)]
+    return [
+        Cat(ring == code for code, words in enumerate(sizes) if words and 1 << bit >= words).any()
+        for bit in range(ADDRESS_BITS)
+    ]
+
+
 class TileAddress(wiring.Component):
     """Where the tile of an address lies, LATENCY cycles later; a new address every cycle.
 
-    word: its word, modulo 2**13. bank_row, bank_column: tile_y mod 3, tile_x mod 3. The same column three
-    tile rows on is `row_step` words on, the same row three tile columns on is `channels` words on;
-    row_back and channels_back are the same negated, modulo 2**13.
+    `rings`: whether tensors may lie in rings; otherwise `ring` must be 0.
+    word: its word, modulo 2**13 and in its ring; fixed: bits of it that all words of the ring share.
+    bank_row, bank_column: tile_y mod 3, tile_x mod 3. The same column three tile rows on is `row_step` words
+    on, the same row three tile columns on is `channels` words on; row_back and channels_back are the same
+    negated, modulo 2**13.
     The reference is `espalier.arch.feature_layout.tile_position`.
     """
 
     LATENCY = 4
 
-    def __init__(self) -> None:
+    def __init__(self, rings: bool = False) -> None:
+        self.rings = rings
         super().__init__(
             {
                 "address": In(TILE_ADDRESS),
                 "word": Out(ADDRESS_BITS),
+                "fixed": Out(ADDRESS_BITS),
                 "row_step": Out(ADDRESS_BITS),
                 "channels": Out(ADDRESS_BITS),
                 "row_back": Out(ADDRESS_BITS),
@@ -142,7 +156,7 @@ class TileAddress(wiring.Component):
             high.eq(sum_tree([*terms[1::2], start], ADDRESS_BITS)),
         ]
         word = Signal(ADDRESS_BITS, reset_less=True)
-        m.d.sync += word.eq(low + high)
+        self._last_step(m, word, (low + high)[:ADDRESS_BITS])
         m.d.comb += [
             self.word.eq(word),
             self.row_step.eq(delay(m, step, 2, name="step")),
@@ -153,3 +167,14 @@ class TileAddress(wiring.Component):
             self.bank_column.eq(delay(m, column_rest, 3, name="bank_column")),
         ]
         return m
+
+    def _last_step(self, m: Module, word: Signal, total: Value) -> None:
+        """Keep the word in its ring."""
+        if not self.rings:
+            m.d.sync += word.eq(total)
+            return
+        base = delay(m, self.address.base, self.LATENCY - 1, name="ring_base")
+        ring = delay(m, self.address.ring, self.LATENCY - 2, name="ring")
+        fixed = Signal(ADDRESS_BITS, reset_less=True)
+        m.d.sync += [fixed.eq(Cat(fixed_bits(ring))), self.fixed.eq(fixed)]
+        m.d.sync += word.eq((total & ~fixed) | (base & fixed))

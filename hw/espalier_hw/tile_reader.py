@@ -26,16 +26,21 @@ class TileReader(wiring.Component):
     before it (see `ReadQueue`). A read from the small part of a bank (see `FeatureBank`) takes two cycles, as
     it may be refused, and is repeated while it is: while windows come from these words too. They do not come
     for ever: branches that wait for a residual tile soon stop asking for windows, all others have enough of
-    them when the layer ends, and tiles are stored when no layer is at work.
+    them when the layer ends.
     residual_valid (one bit a branch), store_valid: the requester's word is on `FeatureMemory.tile_data` now;
     answers come in the order of the reads and are never refused. coming*: of both write ports, see
     `WritePort`.
     tile_enable, tile_address, refused: ports of `FeatureMemory`.
     """
 
-    def __init__(self, branches: int, small_parts: Mapping[int, int] | None = None) -> None:
-        """`branches`: requesters of residual tiles; `small_parts`: bank to first word, see there."""
-        self.branches = branches
+    def __init__(
+        self, branches: int, small_parts: Mapping[int, int] | None = None, rings: bool = False
+    ) -> None:
+        """`branches`: requesters of residual tiles; `small_parts`: bank to first word, see there.
+
+        rings: see `TileAddress`.
+        """
+        self.branches, self.rings = branches, rings
         self.small_parts = dict(small_parts or {})
         super().__init__(
             {
@@ -80,7 +85,7 @@ class TileReader(wiring.Component):
         m = Module()
         room = Signal()
         address, owner = self._choose(m, room)
-        m.submodules.tile_address = position = TileAddress()
+        m.submodules.tile_address = position = TileAddress(self.rings)
         m.d.comb += Value.cast(position.address).eq(address)
         arrived = delay(m, owner, TileAddress.LATENCY, control=True, name="owner")
 

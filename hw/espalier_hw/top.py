@@ -128,7 +128,7 @@ class Espalier(wiring.Component):
         csr, control, core = self.csr, self.control, self.core
         for name in ("status", "error_code", "cycles", "read_beats", "write_beats"):
             m.d.comb += getattr(csr, name).eq(getattr(control, name))
-        for name in ("program_address", "input_address", "output_address"):
+        for name in ("program_address", "input_address", "output_address", "scratch_address"):
             m.d.comb += getattr(core, name).eq(self._address(name))
         m.d.comb += [
             core.program_bytes.eq(csr.program_bytes),

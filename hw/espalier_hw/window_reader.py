@@ -79,16 +79,17 @@ class WindowReader(wiring.Component):
 
     def _addresses(self, m: Module) -> TileAddress:
         """Centre's word, then the nine banks' words."""
-        m.submodules.tile_address = position = TileAddress()
+        m.submodules.tile_address = position = TileAddress(bool(self.config.feature_rings))
         m.d.comb += position.address.eq(self.request.centre)
         row_steps = _neighbour_steps(position.bank_row, position.row_step, position.row_back)
         column_steps = _neighbour_steps(position.bank_column, position.channels, position.channels_back)
         for row in range(BANK_SIDE):
             for column in range(BANK_SIDE):
                 address = Signal(ADDRESS_BITS, name=f"address_{row}{column}", reset_less=True)
-                m.d.sync += address.eq(
-                    sum_tree([position.word, row_steps[row], column_steps[column]], ADDRESS_BITS)
-                )
+                total = sum_tree([position.word, row_steps[row], column_steps[column]], ADDRESS_BITS)
+                if self.config.feature_rings:  # the neighbour may be on the other side of the ring's end
+                    total = (total & ~position.fixed) | (position.word & position.fixed)
+                m.d.sync += address.eq(total)
                 m.d.comb += self.read_address[row * BANK_SIDE + column].eq(address)
         return position
 

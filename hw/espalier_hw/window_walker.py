@@ -170,6 +170,7 @@ class WindowWalker(wiring.Component):
             payload.group_mask.eq(self.branch.group_mask),
             payload.centre.base.eq(layer.in_base),
             payload.centre.pitch.eq(layer.in_pitch),
+            payload.centre.ring.eq(layer.in_ring),
             payload.centre.channels.eq(layer.in_channels),
             payload.tiles_y.eq(layer.in_tiles_y),
             payload.tiles_x.eq(layer.in_tiles_x),

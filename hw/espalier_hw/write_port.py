@@ -100,7 +100,7 @@ class WritePort(wiring.Component):
         m = Module()
         room = Signal()
         chosen, owner, contents, waiting = self._choose(m, room)
-        m.submodules.tile_address = position = TileAddress()
+        m.submodules.tile_address = position = TileAddress(bool(self.config.feature_rings))
         m.d.comb += position.address.eq(chosen)
         about = delay(
             m, Cat(chosen.tile_y[:8], chosen.tile_x[:8], chosen.channel), TileAddress.LATENCY, name="about"

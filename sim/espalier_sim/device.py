@@ -148,6 +148,10 @@ class SimulatedAccelerator:
         info = self._image.metadata.tensors[record.output]
         return tile_pixels(written_words(inference.trace, layer, info, self.config), info.height, info.width)
 
+    def buffer(self, register: str) -> SimulatedBuffer:
+        """Buffer in DDR of the loaded program whose address is in `register`_ADDRESS."""
+        return self._buffers[register]
+
     @property
     def _limit(self) -> float:
         return self._driver.seconds(CYCLE_LIMIT)

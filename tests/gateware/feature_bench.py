@@ -15,7 +15,7 @@ from espalier_hw.window_reader import window_model
 TINY = load_config("tiny")
 
 
-def small(tile_size, branches=2, depth=256, uram_banks=2, rest=8192):
+def small(tile_size, branches=2, depth=256, uram_banks=2, rest=8192, rings=0):
     return dataclasses.replace(
         TINY,
         tile_size=tile_size,
@@ -26,24 +26,26 @@ def small(tile_size, branches=2, depth=256, uram_banks=2, rest=8192):
         feature_depth_rest_words=rest,
         dsp_pairs=0,
         uram_banks=uram_banks,
+        feature_rings=rings,
     )
 
 
 class Tensor:
-    """A random tensor and where it lies."""
+    """A random tensor and where it lies; ring: code of its ring, which must hold all of it."""
 
-    def __init__(self, rng, size, base, tiles_y, tiles_x, channels):
+    def __init__(self, rng, size, base, tiles_y, tiles_x, channels, ring=0):
         self.words = np.frombuffer(rng.randbytes(tiles_y * tiles_x * channels * size**2), np.uint8).reshape(
             tiles_y, tiles_x, channels, size**2
         )
         self.base, self.pitch, self.channels = base, tensor_pitch(tiles_x), channels
-        self.tiles_y, self.tiles_x = tiles_y, tiles_x
+        self.tiles_y, self.tiles_x, self.ring = tiles_y, tiles_x, ring
         self.end = base + tensor_words(tiles_y, tiles_x, channels)
 
     def address(self, tile_y, tile_x, channel):
         return {
             "base": self.base,
             "pitch": self.pitch,
+            "ring": self.ring,
             "channels": self.channels,
             "tile_y": tile_y,
             "tile_x": tile_x,

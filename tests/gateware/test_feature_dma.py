@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from math import prod
 
 import pytest
 from stalling import generator, receive, send, simulate
@@ -13,7 +12,7 @@ from espalier.arch.feature_layout import tensor_pitch
 from espalier.arch.fields import pack
 from espalier.arch.program import COMMON_FIELDS
 from espalier_hw.feature_dma import LoadWalker, StoreWalker, walk
-from espalier_hw.interfaces import tile_bits
+from espalier_hw.interfaces import NO_LAYER, tile_bits
 
 TINY = load_config("tiny")
 CONFIGS = [TINY, dataclasses.replace(TINY, tile_size=7), dataclasses.replace(TINY, tile_size=5)]
@@ -27,30 +26,33 @@ def tensor(prefix, tiles_y, tiles_x, channels):
         f"{prefix}_tiles_x": tiles_x,
         f"{prefix}_channels": channels,
         f"{prefix}_pitch": tensor_pitch(tiles_x),
+        f"{prefix}_ring": 5,
     }
 
 
 def check_address(address, position, channels, pitch):
     """The address must name that tile of the tensor."""
     assert (address.tile_y, address.tile_x, address.channel) == position
-    assert (address.base, address.channels, address.pitch) == (77, channels, pitch)
+    assert (address.base, address.channels, address.pitch, address.ring) == (77, channels, pitch, 5)
 
 
-async def start(ctx, dut, layer):
-    """Give the walker a descriptor."""
+async def start(ctx, dut, layer, first_row=0):
+    """Give the walker a descriptor, of which it keeps a copy."""
+    ctx.set(dut.first_row, first_row)
     ctx.set(dut.layer.as_value(), pack(COMMON_FIELDS, layer))
     ctx.set(dut.base_address, 0x8_0000_0000)
     ctx.set(dut.start, 1)
     await ctx.tick()
-    ctx.set(dut.start, 0)
+    for port in (dut.start, dut.first_row, dut.layer.as_value(), dut.base_address):
+        ctx.set(port, 0)
 
 
 @pytest.mark.parametrize("stall", [0.0, 0.4])
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"T{config.tile_size}")
 def test_load(config, stall):
     dut, rng = LoadWalker(config), generator(1)
-    shape = (3, 4, 5)
-    positions = walk(*shape)
+    shape, first = (3, 4, 5), int(stall > 0)
+    positions = walk(*shape, first)
     beats = [rng.getrandbits(128) for _ in range(len(positions) * config.word_beats)]
 
     async def memory(ctx):
@@ -67,11 +69,11 @@ def test_load(config, stall):
             word = sum(beat << 128 * index for index, beat in enumerate(own))
             assert write.data == word & ((1 << tile_bits(config)) - 1)
             assert write.marks.last == (number == len(positions) - 1)
-            assert (write.marks.layer, write.marks.ordered, write.marks.final_tile) == (0, 1, 0)
+            assert (write.marks.layer, write.marks.ordered, write.marks.final_tile) == (NO_LAYER, 1, 0)
 
     async def command(ctx):
-        await start(ctx, dut, tensor("out", *shape) | {"dram_offset": 0x1000, "dram_words": prod(shape)})
-        ctx.set(dut.layer.as_value(), 0)  # it keeps its own copy
+        transfer = {"dram_offset": 0x1000, "dram_words": len(positions)}
+        await start(ctx, dut, tensor("out", *shape) | transfer, first)
         await ctx.tick().until(~dut.busy)
 
     simulate(dut, command, memory, features)
@@ -81,23 +83,23 @@ def test_load(config, stall):
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"T{config.tile_size}")
 def test_store(config, stall):
     rng = generator(1)
-    shape = (2, 4, 5)
-    words = {position: rng.getrandbits(tile_bits(config)) for position in walk(*shape)}
+    shape, first = (2, 4, 5), int(stall > 0)
+    words = {position: rng.getrandbits(tile_bits(config)) for position in walk(*shape, first)}
     for store_beats in range(1, config.word_beats + 1):
         expected = [
             words[position] >> 128 * beat & ((1 << 128) - 1)
-            for position in walk(*shape)
+            for position in words
             for beat in range(store_beats)
         ]
         store(StoreWalker(config), shape, words, store_beats, expected, stall)
 
 
 def store(dut, shape, words, store_beats, expected, stall):
-    """Run one STORE."""
+    """Run one STORE of the last tile rows, those that `words` are of."""
     waiting = []
 
     async def features(ctx):
-        for position in walk(*shape):
+        for position in words:
             (request,) = await receive(ctx, dut.request, 1, generator(sum(position)), stall)
             check_address(request, position, shape[2], 2)
             waiting.append(words[position])
@@ -122,8 +124,8 @@ def store(dut, shape, words, store_beats, expected, stall):
         ctx.set(dut.engine_idle, 1)
 
     async def command(ctx):
-        transfer = {"dram_offset": 0x20, "store_beats": store_beats, "dram_words": prod(shape)}
-        await start(ctx, dut, tensor("in", *shape) | transfer)
+        transfer = {"dram_offset": 0x20, "store_beats": store_beats, "dram_words": len(words)}
+        await start(ctx, dut, tensor("in", *shape) | transfer, min(words)[0])
         await ctx.tick().until(~dut.busy)
 
     simulate(dut, command, features, engine, background=[answers])

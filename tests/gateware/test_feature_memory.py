@@ -9,6 +9,7 @@ from amaranth.sim import Simulator
 from espalier.arch.config import load_config
 from espalier.arch.feature_banks import bank_parts
 from espalier.arch.feature_layout import tile_position
+from espalier.arch.program import RING_CODES, ring_words
 from espalier_hw.feature_memory import FeatureBank
 from espalier_hw.tile_address import TileAddress
 from espalier_hw.write_port import WritePort
@@ -36,14 +37,18 @@ def random_address(rng, words=1 << 13):
 
 
 def position_of(address):
-    return tile_position(**address)
+    code = address.get("ring", 0)
+    return tile_position(**{**address, "ring": ring_words(code)})
 
 
-def test_tile_address_matches_the_layout():
-    dut = TileAddress()
+@pytest.mark.parametrize("rings", [False, True])
+def test_tile_address_matches_the_layout(rings):
+    dut = TileAddress(rings)
     rng = random.Random(1)
     addresses = [random_address(rng) for _ in range(300)]
     addresses += [{**random_address(rng), "tile_y": y, "tile_x": -1 - y} for y in range(-512, 512)]
+    if rings:
+        addresses = [{**address, "ring": rng.randrange(RING_CODES)} for address in addresses]
 
     async def bench(ctx):
         for cycle in range(len(addresses) + dut.LATENCY):

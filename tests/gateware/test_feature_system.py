@@ -5,6 +5,7 @@ from feature_bench import TINY, Bench, Tensor, check_window, offsets, pixels, sm
 from stalling import simulate
 
 from espalier.arch.feature_layout import tile_position
+from espalier.arch.program import ring_words
 from espalier_hw.feature_system import FeatureSystem
 
 
@@ -17,15 +18,16 @@ def random_marks(rng):
     }
 
 
+@pytest.mark.parametrize("rings", [0, 1])
 @pytest.mark.parametrize("stall", [0.0, 0.6])
-def test_everything_at_once(stall):
-    """Windows, residuals and stores of one tensor while all writers write another one."""
+def test_everything_at_once(stall, rings):
+    """Windows, residuals and stores of one tensor while all writers write another one; of rings, the ends."""
     branches = 3
-    config = small(4, branches)
+    config = small(4, branches, rings=rings)
     bench = Bench(config, 5, stall)
     rng = bench.rng
-    read = Tensor(rng, 4, 0, 5, 4, 3)
-    written = Tensor(rng, 4, read.end, 6, 6, 4)
+    read = Tensor(rng, 4, 57 * rings, 5, 4, 3, rings)
+    written = Tensor(rng, 4, 122 if rings else read.end, 6, 6, 4, rings)
     windows = [
         [window_request(read, rng, *rng.choice(offsets(4)), 1 << client) for _ in range(60)]
         for client in range(branches + 1)
@@ -73,23 +75,35 @@ def test_everything_at_once(stall):
     assert bench.tiles == [[read.value(tile) for tile in some] for some in tiles]
     assert bench.written == [[(tile, marks, written.value(tile)) for tile, marks in some] for some in writes]
     expected = [
-        (*tile_position(written.base, written.pitch, written.channels, *tile), written.value(tile))
+        (
+            *tile_position(written.base, written.pitch, written.channels, *tile, ring_words(written.ring)),
+            written.value(tile),
+        )
         for tile in written.all_tiles()
     ]
     assert sorted(bench.trace) == sorted(expected)
 
 
 @pytest.mark.parametrize(
-    ("uram_banks", "depth", "rest", "base"),
-    [(0, 700, 690, 510), (9, 700, 700, 510), (4, 80, 64, 0), (0, 64, 64, 0), (0, 1100, 1030, 1023)],
+    ("uram_banks", "depth", "rest", "base", "ring"),
+    [
+        (0, 700, 690, 510, 0),
+        (9, 700, 700, 510, 0),
+        (4, 80, 64, 0, 0),
+        (0, 64, 64, 0, 0),
+        (0, 1100, 1030, 1023, 0),
+        (0, 600, 512, 510, 4),
+        (9, 128, 128, 126, 1),
+    ],
 )
-def test_reads_see_what_was_written_before_they_were_requested(uram_banks, depth, rest, base):
+def test_reads_see_what_was_written_before_they_were_requested(uram_banks, depth, rest, base, ring):
     """Few words, all of them rewritten all the time, by all writers, and read by all readers."""
-    config = small(4, branches=2, depth=depth, uram_banks=uram_banks, rest=rest)
+    config = small(4, branches=2, depth=depth, uram_banks=uram_banks, rest=rest, rings=int(ring > 0))
     bench = Bench(config, 9, stall=0.4)
     rng = bench.rng
-    # The words lie on both sides of the border between two memories of a bank, if there is one.
-    tensor = Tensor(rng, 4, base, 2, 2, 3)
+    # The words lie on both sides of the border between two memories of a bank, if there is one, or of the end
+    # of a ring.
+    tensor = Tensor(rng, 4, base, 2, 2, 3, ring)
     places = tensor.all_tiles()
     versions = {place: [tensor.value(place)] for place in places}
     promised = [[] for _ in range(6)]  # per reader: place, and the oldest version that may be read

@@ -74,19 +74,18 @@ class Bench:
                 self.events.append("restart")
             if branches or pool:
                 assert not left["taken"]
-                self.events.append(("pool" if pool else "conv", bool(left["load"]), idle, self.snapshot(ctx)))
+                busy = bool(left["load"]), bool(left["store"])
+                self.events.append(("pool" if pool else "conv", busy, idle, self.snapshot(ctx)))
                 left["taken"] = self.rng.randrange(1, 60)
                 left["work"] = left["taken"] + self.rng.randrange(200)
             if load:
-                assert idle
                 assert not left["load"]
+                self.events.append(("load", (False, bool(left["store"])), idle, self.snapshot(ctx)))
                 left["load"] = self.rng.randrange(1, 400)
-                self.events.append("load")
             if store:
-                assert idle
-                assert not left["load"]
-                left["store"] = self.rng.randrange(1, 100)
-                self.events.append("store")
+                assert not left["store"]
+                self.events.append(("store", (bool(left["load"]), False), idle, self.snapshot(ctx)))
+                left["store"] = self.rng.randrange(1, 400)
             if done:
                 assert not any(left.values())
                 self.events.append("done")
@@ -127,7 +126,7 @@ class Bench:
 def test_random_programs(seed):
     bench, rng = Bench(seed), generator(seed + 100)
     program, expected = [], ["restart"]
-    for _ in range(16):
+    for _ in range(24):
         opcode = rng.choice([Opcode.LOAD, Opcode.CONV, Opcode.CONV, Opcode.POOL, Opcode.STORE])
         compute = opcode in (Opcode.CONV, Opcode.POOL)
         count = rng.choice([1, 3, 4, 5, 9, 64]) if compute else 0
@@ -136,11 +135,12 @@ def test_random_programs(seed):
             opcode=opcode,
             pattern_count=count,
             follows=rng.randrange(4),
-            barrier=rng.randrange(2),
+            barrier=int(rng.random() < 0.3),
             during_load=int(rng.random() < 0.2),
+            wait_store=rng.randrange(2),
         )
         program += words
-        expected.append((fields, patterns) if compute else opcode.name.lower())
+        expected.append((fields, patterns))
     program += descriptor(rng, opcode=Opcode.END, pattern_count=0)[0]
     expected.append("done")
     bench.run(program, starts=2)
@@ -150,16 +150,22 @@ def test_random_programs(seed):
         if not isinstance(want, tuple):
             assert got == want
             continue
-        kind, loading, idle, (fields, patterns, layer, bank) = got
+        kind, (loading, storing), idle, (fields, patterns, layer, bank) = got
         assert kind == Opcode(want[0]["opcode"]).name.lower()
-        assert (fields, patterns, layer) == (*want, want[0]["layer"])
+        assert (fields, patterns) == want
+        assert not fields["barrier"] or (idle and not loading and not storing)
+        if kind == "store":
+            continue
+        assert not fields["wait_store"] or not storing
+        if kind == "load":
+            continue
+        assert layer == fields["layer"]
         # A LOAD is only overlapped where the layer watches it, or where it does not matter.
         assert fields["follows"] == Follows.LOAD or fields["during_load"] or not loading
-        assert idle or not fields["barrier"]
         assert bank != banks[kind]  # the patterns of the layer before may still be in use
         banks[kind] = bank
-    overlapped = [event for event in bench.events if isinstance(event, tuple) and not event[2]]
-    assert overlapped
+    for kinds in (("conv", "pool"), ("load",), ("store",)):
+        assert any(event[0] in kinds and not event[2] for event in bench.events)
 
 
 def test_unknown_opcode():
@@ -173,7 +179,7 @@ def test_layer_overlaps_load():
     program = descriptor(rng, opcode=Opcode.LOAD, pattern_count=0)[0]
     program += descriptor(rng, opcode=Opcode.CONV, pattern_count=1, follows=Follows.LOAD, barrier=0)[0]
     bench.run(program + descriptor(rng, opcode=Opcode.END, pattern_count=0)[0])
-    assert bench.events[2][1]
+    assert bench.events[2][1] == (True, False)
 
 
 class Commands:

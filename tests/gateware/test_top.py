@@ -120,8 +120,8 @@ def tensor(prefix, shape, base=0):
 
 def load_store(shape, store_from=0, beats=1):
     """A LOAD to word 0 and a STORE."""
-    load = {"opcode": Opcode.LOAD, "dram_words": prod(shape)} | tensor("out", shape)
-    store = {"opcode": Opcode.STORE, "store_beats": beats, "dram_words": prod(shape)}
+    load = {"opcode": Opcode.LOAD, "barrier": 1, "dram_words": prod(shape)} | tensor("out", shape)
+    store = {"opcode": Opcode.STORE, "barrier": 1, "store_beats": beats, "dram_words": prod(shape)}
     store |= tensor("in", shape, store_from)
     return (load, []), (store, [])
 

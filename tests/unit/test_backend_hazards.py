@@ -62,7 +62,8 @@ def all_words_of(graph, placements, name):
 def brute_force(graph, placements, waits, words_of=words_of):
     """What `OverlapCheck`, which knows addresses only, says of every layer."""
     check = OverlapCheck(dataclasses.replace(TINY, feature_depth_words=1024))
-    check.load(words_of(graph, placements, graph.input))
+    start = {"layer": 0, "barrier": 1, "wait_store": 0}
+    assert not check.load(start, words_of(graph, placements, graph.input), ("input", 0, 1))
     problems = []
     for index, node in enumerate(graph.nodes):
         follows, layer = followed_layer(graph, index, waits[index])
@@ -70,6 +71,7 @@ def brute_force(graph, placements, waits, words_of=words_of):
             "opcode": Opcode.CONV if isinstance(node, Conv) else Opcode.POOL,
             "layer": index,
             "barrier": waits[index].barrier,
+            "wait_store": 0,
             "wait_pool": waits[index].wait_pool,
             "during_load": waits[index].during_load,
             "follows": follows,
@@ -292,7 +294,8 @@ def test_the_emulator_finds_missing_waits(name, value, message):
     net = chain("c", "m", "r")
     image = compile_graph(net.graph(), TINY)
     machine = Emulator(load_sections(image.program, TINY), TINY)
-    machine.ddr_input = np.zeros(image.input_bytes, np.uint8)
+    machine.ddr["input"] = np.zeros(image.input_bytes, np.uint8)
+    machine.ddr["output"] = np.zeros(image.output_bytes, np.uint8)
     steps = list(descriptors_of(machine.memories, TINY))
     step = next(s for s in steps if s.fields["residual"])
     step.fields[name] = value

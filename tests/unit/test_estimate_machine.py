@@ -176,7 +176,7 @@ def test_the_same_program_takes_the_same_time(image):
 
 
 def residual_word(channel):
-    fields = {"residual_base": 1500, "residual_pitch": 1, "out_channels": 1000}
+    fields = {"residual_base": 1500, "residual_pitch": 1, "residual_ring": 0, "out_channels": 1000}
     job = Job(LayerWork(Opcode.CONV, fields, [], [], []), 0, 1)
     return Word(job, (1, 0), 3, channel, False, False)
 
@@ -186,7 +186,7 @@ def test_tiles_from_small_parts_wait_for_windows_from_there():
     small = SmallParts(load_config("zcu104"))
     words = [(10 + number, residual_word(channel)) for number, channel in enumerate((600, 601, 100, 602))]
     port = TilePort([words], (), small)
-    window = {"in_base": 0, "in_pitch": 1, "in_channels": 2100}
+    window = {"in_base": 0, "in_pitch": 1, "in_ring": 0, "in_channels": 2100}
 
     def run():
         found = []
@@ -208,7 +208,7 @@ def test_tiles_from_small_parts_wait_for_windows_from_there():
 
 def test_windows_around_the_map_are_read_where_their_addresses_wrap_to():
     small = SmallParts(load_config("zcu104"))
-    window = {"in_base": 0, "in_pitch": 1, "in_channels": 64}
+    window = {"in_base": 0, "in_pitch": 1, "in_ring": 0, "in_channels": 64}
     # The row above the map, three tile rows before row 2: at word -64 modulo 8192, in the small part.
     small.window(0, (window, (0, 1), 0))
     assert [small.refuses(latencies.WINDOW_READ, bank) for bank in (3, 6, 7)] == [False, True, True]
@@ -216,11 +216,12 @@ def test_windows_around_the_map_are_read_where_their_addresses_wrap_to():
 
 
 def test_a_store_reads_every_other_cycle_from_small_parts():
-    fields = {"in_pitch": 1, "in_tiles_x": 1, "in_channels": 8, "store_beats": 1, "dram_words": 16}
+    fields = {"in_pitch": 1, "in_ring": 0, "in_tiles_x": 1, "in_channels": 8, "store_beats": 1}
+    fields["dram_words"], rows = 16, [{"tile_y0": 0}]
     config = load_config("zcu104")
     small = SmallParts(config)
     ends = [
-        store_end(LayerWork(Opcode.STORE, fields | {"in_base": base}, [], [], []), 0, small, config)
+        store_end(LayerWork(Opcode.STORE, fields | {"in_base": base}, rows, [], []), 0, small, config)
         for base in (0, 2048)
     ]
     # Only the second tile row lies in a bank with a small part: its eight words, the last of them once more.

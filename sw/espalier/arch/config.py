@@ -22,7 +22,7 @@ _FIRST_ROW_BANKS = 3
 _DEEPEST_BLOCK_TABLE = 2560
 
 # Bumped whenever RTL or program format change in a way that old program images would not survive.
-ARCH_VERSION = 2
+ARCH_VERSION = 3
 
 # DSP slice by the bits that two products in it lie apart: its multiplier has nine bits more.
 DSP_SLICES = {16: "DSP48E1", 18: "DSP48E2"}
@@ -97,6 +97,13 @@ class HardwareConfig:
         min(DSP_SLICES),
         max(DSP_SLICES),
         default=_DEFAULT_SPACING,
+    )
+    feature_rings: int = _field(
+        "1: tensors may lie in rings of tile rows, and so in strips in DDR (if not written, they may not)",
+        "flag",
+        0,
+        1,
+        default=0,
     )
     clock_source: str = "assumed"
     ddr: Ddr = DEFAULT_DDR
@@ -265,6 +272,8 @@ class HardwareConfig:
         fields = {k: v for k, v in dataclasses.asdict(self).items() if k not in _NOT_HARDWARE}
         if self.pair_spacing_bits == _DEFAULT_SPACING:
             del fields["pair_spacing_bits"]  # what there was before the field; such images stay valid
+        if not self.feature_rings:
+            del fields["feature_rings"]
         text = json.dumps([ARCH_VERSION, fields], sort_keys=True)
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little")
 

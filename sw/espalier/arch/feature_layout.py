@@ -33,24 +33,32 @@ def tensor_words(tiles_y: int, tiles_x: int, channels: int) -> int:
 
 
 def tile_position(
-    base: int, pitch: int, channels: int, tile_y: Index, tile_x: Index, channel: Index
+    base: int, pitch: int, channels: int, tile_y: Index, tile_x: Index, channel: Index, ring: int = 0
 ) -> tuple[Index, Index]:
     """Bank (0..8) and word of one tile of one channel.
 
     `base` is the tensor's first word in every bank, `pitch` is `tensor_pitch(tiles_x)`. Tiles outside the
-    map have positions too (rounding towards minus infinity); what is read there is never used.
+    map have positions too (rounding towards minus infinity); what is read there is never used. ring: words in
+    every bank that the tensor goes round in, a power of two, 0 if it does not: then words that are a multiple
+    of `ring` apart are the same one, in the aligned block of memory that `base` lies in.
     """
     bank = tile_y % BANK_SIDE * BANK_SIDE + tile_x % BANK_SIDE
     row, column = tile_y // BANK_SIDE, tile_x // BANK_SIDE
-    return bank, base + (row * pitch + column) * channels + channel
+    word = base + (row * pitch + column) * channels + channel
+    return bank, base - base % ring + word % ring if ring else word
 
 
 def tile_positions(
-    base: int, pitch: int, channels: int, tiles_y: int, tiles_x: int
+    base: int, pitch: int, channels: int, tiles_y: int, tiles_x: int, ring: int = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Bank and word of every tile word of a tensor: int64[tiles_y, tiles_x, channels] each."""
     y, x, channel = np.indices((tiles_y, tiles_x, channels), np.int64)
-    return tile_position(base, pitch, channels, y, x, channel)
+    return tile_position(base, pitch, channels, y, x, channel, ring)
+
+
+def ring_rows(tiles_x: int, channels: int, ring: int) -> int:
+    """Tile rows one below the other that a ring of so many words in every bank holds at the same time."""
+    return BANK_SIDE * (ring // (tensor_pitch(tiles_x) * channels))
 
 
 def tile_words(pixels: NDArray[np.uint8], tile_size: int, pad: int) -> NDArray[np.uint8]:

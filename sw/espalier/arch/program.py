@@ -59,11 +59,19 @@ ACCUMULATOR_BITS = 27  # of parts and bias together: the wide port of a DSP48E2
 
 COMMON_FIELDS = (
     Field("opcode", 4, "Opcode"),
-    Field("layer", 8, "index of the layer, for status and counters"),
+    Field(
+        "layer",
+        8,
+        "index of the layer, for status and counters; LOAD: any number, not that of the LOAD before",
+    ),
     Field("barrier", 1, "starts when everything before has ended"),
+    Field("more", 1, "CONV, POOL: a strip of the layer, not the last one; its end is not counted"),
+    Field("wait_store", 1, "LOAD, CONV, POOL: starts when the STORE before has ended"),
     Field("during_load", 1, "may start while a LOAD is running: it neither reads nor overwrites its tensor"),
     Field("follows", 2, "Follows: whose words the windows wait for"),
-    Field("follows_layer", 8, "index of the layer that writes the input; 0 for a LOAD"),
+    Field(
+        "follows_layer", 8, "index of the layer that writes the input; for a LOAD the number in its `layer`"
+    ),
     Field("wait_pool", 1, "CONV: words are written only when the pool unit has ended its layers"),
     Field("ordered", 1, "every branch writes the channels of a tile in ascending order"),
     Field("residual", 1, "add the residual tensor"),
@@ -78,27 +86,31 @@ COMMON_FIELDS = (
     Field("in_tiles_x", 8, "input tensor: tile columns"),
     Field("in_channels", 13, "input tensor: channels"),
     Field("in_pitch", 7, "input tensor: at least ceil(tile columns / 3)"),
+    Field("in_ring", 3, "input tensor: its ring, see ring_words"),
     Field("in_pad", 8, "value of pixels outside the map"),
     Field("out_base", 13, "output tensor: first word in every bank"),
     Field("out_tiles_y", 8, "output tensor: tile rows"),
     Field("out_tiles_x", 8, "output tensor: tile columns"),
     Field("out_channels", 13, "output tensor: channels"),
     Field("out_pitch", 7, "output tensor: at least ceil(tile columns / 3)"),
+    Field("out_ring", 3, "output tensor: its ring, see ring_words"),
     Field("out_pad", 8, "written to the lanes of an edge tile that lie outside the map"),
     Field("out_zero", 8, "zero point of the output"),
     Field("out_rows_last", 4, "valid rows of the last tile row"),
     Field("out_columns_last", 4, "valid columns of the last tile column"),
     Field("residual_base", 13, "residual tensor, of the output's shape: first word in every bank"),
     Field("residual_pitch", 7, "residual tensor: words of a row of tiles / channels"),
+    Field("residual_ring", 3, "residual tensor: its ring, see ring_words"),
     Field("pool_multiplier", MULTIPLIER_BITS, "POOL with reduce: scale of the sum"),
     Field("pool_shift", 2, "POOL with reduce: index into MULTIPLIER_SHIFTS"),
     Field("pool_bias", ACCUMULATOR_BITS, "POOL with reduce: added to the sum", signed=True),
     Field("residual_zero", 8, "zero point of the residual"),
     Field("residual_multiplier", RESIDUAL_MULTIPLIER_BITS, "scale of the residual"),
     Field("residual_shift", 2, "index into RESIDUAL_SHIFTS"),
-    Field("dram_offset", 32, "LOAD, STORE: byte offset to the input or output address register"),
+    Field("scratch", 1, "LOAD, STORE: from or to the scratch buffer, not the input or output"),
+    Field("dram_offset", 32, "LOAD, STORE: byte offset to the input, output or scratch address register"),
     Field("store_beats", 3, "STORE: AXI beats written per tile word"),
-    Field("dram_words", 25, "LOAD, STORE: tile words of the whole tensor"),
+    Field("dram_words", 25, "LOAD, STORE: tile words of all tile rows that are moved"),
 )
 
 BRANCH_FIELDS = (
@@ -148,8 +160,26 @@ SECTION_FIELDS = (
 )
 
 
-# The descriptor of a POOL layer describes the pool unit's walk in the fields of this branch.
+# The descriptor of a POOL layer describes the pool unit's walk in the fields of this branch, and those of
+# LOAD and STORE the first tile row that is moved (`tile_y0`); the last one is the tensor's last one.
 POOL_BRANCH = 0
+
+SMALLEST_RING = 64  # words in every bank
+RING_CODES = 8
+
+
+def ring_words(code: int) -> int:
+    """Words of a ring by its code in a descriptor; 0: the tensor is no ring.
+
+    The words of a ring are those of an aligned block in every bank: the low bits of a tile's word
+    (`espalier.arch.feature_layout`) say which one, the high bits are those of the tensor's base.
+    """
+    return SMALLEST_RING << (code - 1) if code else 0
+
+
+def ring_code(words: int) -> int:
+    """Inverse of `ring_words`."""
+    return next(code for code in range(RING_CODES) if ring_words(code) == words)
 
 
 def layer_fields(config: HardwareConfig) -> tuple[Field, ...]:

@@ -67,6 +67,10 @@ REGISTERS = (
     Register("INPUT_ADDRESS_HIGH", 0x34, "rw", "bits 63..32"),
     Register("OUTPUT_ADDRESS", 0x38, "rw", "output tensor in DDR, bits 31..0; a multiple of 16 bytes"),
     Register("OUTPUT_ADDRESS_HIGH", 0x3C, "rw", "bits 63..32"),
+    Register(
+        "SCRATCH_ADDRESS", 0x54, "rw", "buffer for feature maps in DDR, bits 31..0; a multiple of 16 bytes"
+    ),
+    Register("SCRATCH_ADDRESS_HIGH", 0x58, "rw", "bits 63..32"),
     Register("CYCLES", 0x40, "ro", "clock cycles of the last command, from its start to DONE"),
     Register("READ_BEATS", 0x44, "ro", "AXI read beats of the last command"),
     Register("WRITE_BEATS", 0x48, "ro", "AXI write beats of the last command"),

@@ -2,7 +2,7 @@
 
 Passes in order: on the graph `space_to_depth`, `lower_average` and `lower_padding`, with `check_graph`; then
 `lower_graph` (patterns, digits, parts, candidate mappings), `select_mappings` (fit the memories),
-`place_tensors` (feature memory) and `emit` (streams, tables, descriptors, sections).
+`plan_strips` (feature memory, and what lives in DDR) and `emit` (streams, tables, descriptors, sections).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from espalier.arch.config import HardwareConfig
 from espalier.backend.emit import emit
 from espalier.backend.image import ProgramImage
 from espalier.backend.lower import Progress, check_supported, lower_graph
-from espalier.backend.memory import place_tensors
 from espalier.backend.options import CompileOptions
 from espalier.backend.refine import refine
 from espalier.backend.select import select_mappings
+from espalier.backend.strip_plan import plan_strips
 from espalier.ir.check import check_graph
 from espalier.ir.graph import IntegerGraph
 from espalier.passes.lower_average import lower_average
@@ -56,5 +56,5 @@ def compile_graph(
     select_mappings(layers, config)
     if options.refine and options.reorder:
         lowered, layers = refine(lowered, layers, config, options, progress)
-    placements = place_tensors(lowered, config, options.overlap)
-    return emit(lowered, layers, placements, config, options)
+    plan, placements = plan_strips(lowered, layers, config, options)
+    return emit(lowered, layers, placements, config, options, plan)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 from espalier.arch.config import HardwareConfig
 from espalier.arch.fields import Field, pack
 from espalier.arch.program import (
@@ -13,9 +15,10 @@ from espalier.arch.program import (
     Opcode,
     descriptor_words,
     layer_fields,
+    ring_code,
 )
 from espalier.backend.geometry import Pattern
-from espalier.backend.hazards import Waits, followed_layer
+from espalier.backend.hazards import Start
 from espalier.backend.lower import outside_sum
 from espalier.backend.plan import Layer, Placement
 from espalier.errors import CapacityError
@@ -31,19 +34,19 @@ def conv_or_pool(
     placements: dict[str, Placement],
     table_bases: list[int],
     config: HardwareConfig,
-    waits: Waits,
+    start: Start,
+    rows: range | None = None,
 ) -> bytes:
-    """Descriptor and patterns of a layer; table_bases: first table entry in every branch."""
+    """Descriptor and patterns of a layer; table_bases: first table entry in every branch.
+
+    rows: tile rows of a strip; None: all of them.
+    """
     node = layer.node
     target, place = graph.tensors[node.output], placements[node.output]
-    follows, follows_layer = followed_layer(graph, layer.index, waits)
+    rows = range(place.tiles_y) if rows is None else rows
     values = {
         "layer": layer.index,
-        "barrier": int(waits.barrier),
-        "during_load": int(waits.during_load),
-        "follows": int(follows),
-        "follows_layer": follows_layer,
-        "wait_pool": int(waits.wait_pool),
+        **{name: int(value) for name, value in vars(start).items()},
         "stride": layer.geometry.stride,
         "pattern_count": len(layer.geometry.patterns),
         "out_zero": target.zero_point,
@@ -54,25 +57,49 @@ def conv_or_pool(
         "out_columns_last": target.width - (place.tiles_x - 1) * config.tile_size,
     }
     if isinstance(node, Conv):
-        values |= _conv_fields(graph, layer, node, placements, table_bases)
+        values |= _conv_fields(graph, layer, node, placements, table_bases, rows)
     else:
-        values |= _pool_fields(graph, node, placements, config)
+        values |= _pool_fields(graph, node, placements, config, rows)
     return encode(values, layer.geometry.patterns, config, f"layer {node.name}")
 
 
-def load(placement: Placement, channels: int, config: HardwareConfig) -> bytes:
-    """Descriptor that reads the input tensor from DDR; geometry of the tensor as input and as output."""
-    values = {"opcode": Opcode.LOAD, "dram_words": tile_count(placement) * channels}
-    return encode({**values, **_both(placement, channels)}, (), config, "input")
+@dataclass(frozen=True)
+class Transfer:
+    """What a LOAD or STORE moves.
 
+    rows: tile rows. offset: of the tensor in DDR, in bytes; beats: of every tile word. scratch: it lies in
+    the scratch buffer. number: of a LOAD, see `follows_layer`; of a STORE, the layer. barrier, wait_store:
+    what it waits for.
+    """
 
-def store(
-    placement: Placement, channels: int, layer: int, offset: int, beats: int, config: HardwareConfig
-) -> bytes:
-    """Descriptor that writes a tensor to DDR; `offset` in bytes, `beats` of every tile word."""
-    values = {"opcode": Opcode.STORE, "layer": layer, "dram_offset": offset, "store_beats": beats}
-    values["dram_words"] = tile_count(placement) * channels
-    return encode({**values, **_both(placement, channels)}, (), config, "output")
+    placement: Placement
+    channels: int
+    rows: range
+    offset: int
+    beats: int
+    scratch: bool = False
+    number: int = 0
+    barrier: bool = True
+    wait_store: bool = False
+
+    def encode(self, opcode: Opcode, config: HardwareConfig, where: str) -> bytes:
+        """Encode the descriptor; geometry of the tensor as input and as output."""
+        place, row = self.placement, self.placement.tiles_x * self.channels
+        upper = replace(place, tiles_y=self.rows.stop)
+        values = {
+            "opcode": opcode,
+            "layer": self.number,
+            "barrier": int(self.barrier),
+            "wait_store": int(self.wait_store),
+            "scratch": int(self.scratch),
+            "dram_offset": self.offset + self.rows.start * row * self.beats * config.axi_bytes,
+            "store_beats": self.beats,
+            "dram_words": len(self.rows) * row,
+            f"b{POOL_BRANCH}_tile_y0": self.rows.start,
+            **tensor_fields("in", upper, self.channels),
+            **tensor_fields("out", upper, self.channels),
+        }
+        return encode(values, (), config, where)
 
 
 def end(config: HardwareConfig) -> bytes:
@@ -93,6 +120,7 @@ def tensor_fields(prefix: str, placement: Placement, channels: int) -> dict[str,
         f"{prefix}_tiles_x": placement.tiles_x,
         f"{prefix}_channels": channels,
         f"{prefix}_pitch": placement.pitch,
+        f"{prefix}_ring": ring_code(placement.ring),
         f"{prefix}_pad": placement.pad,
     }
 
@@ -119,7 +147,12 @@ def encode(
 
 
 def _conv_fields(
-    graph: IntegerGraph, layer: Layer, node: Conv, placements: dict[str, Placement], table_bases: list[int]
+    graph: IntegerGraph,
+    layer: Layer,
+    node: Conv,
+    placements: dict[str, Placement],
+    table_bases: list[int],
+    rows: range,
 ) -> dict[str, int]:
     mapping = layer.mapping
     assert mapping is not None, "mapped layers only"
@@ -135,15 +168,19 @@ def _conv_fields(
             "residual": 1,
             "residual_base": placements[node.residual.tensor].base,
             "residual_pitch": placements[node.residual.tensor].pitch,
+            "residual_ring": ring_code(placements[node.residual.tensor].ring),
             "residual_zero": graph.tensors[node.residual.tensor].zero_point,
             "residual_multiplier": node.residual.multiplier,
             "residual_shift": node.residual.shift,
         }
     tiles_x = placements[node.output].tiles_x
     for group in mapping.groups:
+        tiles = group.tiles_of(len(rows) * tiles_x)
+        if not tiles:
+            continue  # its branches rest
         for member, branch in enumerate(group.branches):
             fields = {
-                **_walk(group.first, group.tiles, group.run, group.period, tiles_x),
+                **_walk(rows.start * tiles_x + group.first, tiles, group.run, group.period, tiles_x),
                 "channels": graph.tensors[node.input].channels,
                 "table_base": table_bases[branch],
                 "table_entries": int(group.plan.table_entries[member]),
@@ -154,7 +191,7 @@ def _conv_fields(
 
 
 def _pool_fields(
-    graph: IntegerGraph, node: Pool, placements: dict[str, Placement], config: HardwareConfig
+    graph: IntegerGraph, node: Pool, placements: dict[str, Placement], config: HardwareConfig, rows: range
 ) -> dict[str, int]:
     values: dict[str, int] = {"opcode": Opcode.POOL, "passes": 1, "block_words": 8, "ordered": 1}
     if node.kind == "global":
@@ -168,7 +205,7 @@ def _pool_fields(
         }
     place = placements[node.output]
     fields = {
-        **_walk(0, tile_count(place), 1, 1, place.tiles_x),
+        **_walk(rows.start * place.tiles_x, len(rows) * place.tiles_x, 1, 1, place.tiles_x),
         "channels": graph.tensors[node.output].channels,
         "group_mask": 1 << config.branches,
     }
@@ -186,10 +223,6 @@ def _walk(first: int, tiles: int, run: int, period: int, tiles_x: int) -> dict[s
         "jump_y": jump // tiles_x,
         "jump_x": jump % tiles_x,
     }
-
-
-def _both(placement: Placement, channels: int) -> dict[str, int]:
-    return {**tensor_fields("in", placement, channels), **tensor_fields("out", placement, channels)}
 
 
 def _check_ranges(fields: tuple[Field, ...], values: dict[str, int], where: str) -> None:

@@ -8,16 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from espalier.arch.config import HardwareConfig
-from espalier.arch.program import COMMON_FIELDS
+from espalier.arch.program import COMMON_FIELDS, Opcode
 from espalier.backend import descriptors
-from espalier.backend.hazards import layer_waits
+from espalier.backend.hazards import layer_start, layer_waits
 from espalier.backend.image import ImageMetadata, LayerInfo, MemoryUse, ProgramImage, TensorInfo
+from espalier.backend.mapping import tile_grid
 from espalier.backend.memory import peak_words
 from espalier.backend.options import CompileOptions
 from espalier.backend.plan import Layer, Placement
 from espalier.backend.sections import build_program
 from espalier.backend.select import layer_stream_words, layer_table_entries
 from espalier.backend.streams import END_WORD, STREAM_WORD_BYTES, build_streams, header
+from espalier.backend.strip_emission import StripEmission
+from espalier.backend.strips import NO_STRIPS, Home, StripPlan
 from espalier.backend.tables import TABLE_WORD_BYTES, conv_table
 from espalier.errors import CapacityError
 from espalier.estimate.report import Estimate, estimate_program
@@ -43,6 +46,7 @@ def emit(
     placements: dict[str, Placement],
     config: HardwareConfig,
     options: CompileOptions,
+    plan: StripPlan = NO_STRIPS,
 ) -> ProgramImage:
     """Build the program image.
 
@@ -58,14 +62,21 @@ def emit(
         [bytearray() for _ in range(config.pes)], [bytearray() for _ in range(config.branches)], bytearray(),
         [], [],
     )  # fmt: skip
-    stored = _stored(graph, placements, config, options)
-    waits = layer_waits(graph, placements, options.overlap)
-    _load(graph, placements, config, state)
+    stored = _stored(graph, config, options)
+    waits = layer_waits(graph, placements, options.overlap, plan)
+    strips = StripEmission(graph, layers, placements, plan, config)
+    if plan.home(graph.input) == Home.CHIP:
+        _load(graph, placements, config, state)
     for layer in layers:
         bases = [len(table) // TABLE_WORD_BYTES for table in state.tables]
-        wait = waits[layer.index]
-        state.program += descriptors.conv_or_pool(graph, layer, placements, bases, config, wait)
-        _fill_memories(layer, config, state)
+        segment = plan.members.get(layer.index)
+        if segment is None:
+            start = layer_start(graph, layer.index, waits[layer.index])
+            state.program += descriptors.conv_or_pool(graph, layer, placements, bases, config, start)
+        elif layer.index == segment.nodes[0]:
+            state.program += strips.segment(segment, bases)
+        sets = [strips.tiles(layer, group) for group in layer.mapping.groups] if layer.mapping else []
+        _fill_memories(layer, sets, config, state)
         if layer.node.output in stored:
             _store(graph, layer.node.output, layer.index, placements, stored, config, state)
     state.program += descriptors.end(config)
@@ -81,11 +92,12 @@ def emit(
     )
     prediction = estimate_program(program, config)
     metadata = _metadata(graph, layers, placements, stored, config, options, state, prediction)
+    metadata = dataclasses.replace(metadata, scratch_bytes=strips.scratch_bytes)
     return ProgramImage(config.hash, program, metadata)
 
 
 def _stored(
-    graph: IntegerGraph, placements: dict[str, Placement], config: HardwareConfig, options: CompileOptions
+    graph: IntegerGraph, config: HardwareConfig, options: CompileOptions
 ) -> dict[str, tuple[int, int]]:
     """Byte offset in DDR and beats per word of every tensor that is stored; the network's output is first."""
     names = [graph.output]
@@ -97,7 +109,8 @@ def _stored(
         lanes = 1 if tensor.height == tensor.width == 1 else config.lanes_per_pe
         beats = -(-lanes // config.axi_bytes)
         result[name] = offset, beats
-        offset += descriptors.tile_count(placements[name]) * tensor.channels * beats * config.axi_bytes
+        tiles_y, tiles_x = tile_grid(tensor, config.tile_size)
+        offset += tiles_y * tiles_x * tensor.channels * beats * config.axi_bytes
     return result
 
 
@@ -105,7 +118,8 @@ def _load(
     graph: IntegerGraph, placements: dict[str, Placement], config: HardwareConfig, state: _Emission
 ) -> None:
     place, channels = placements[graph.input], graph.tensors[graph.input].channels
-    state.program += descriptors.load(place, channels, config)
+    transfer = descriptors.Transfer(place, channels, range(place.tiles_y), 0, config.word_beats)
+    state.program += transfer.encode(Opcode.LOAD, config, "input")
 
 
 def _store(
@@ -118,11 +132,12 @@ def _store(
     state: _Emission,
 ) -> None:
     (offset, beats), place, channels = stored[name], placements[name], graph.tensors[name].channels
-    state.program += descriptors.store(place, channels, layer, offset, beats, config)
+    transfer = descriptors.Transfer(place, channels, range(place.tiles_y), offset, beats, number=layer)
+    state.program += transfer.encode(Opcode.STORE, config, "output")
 
 
-def _fill_memories(layer: Layer, config: HardwareConfig, state: _Emission) -> None:
-    """Streams and tables of a layer."""
+def _fill_memories(layer: Layer, tiles: list[int], config: HardwareConfig, state: _Emission) -> None:
+    """Streams and tables of a layer; tiles: of every group, over all strips."""
     operators = nulls = 0
     mapping = layer.mapping
     if mapping is not None:
@@ -132,7 +147,8 @@ def _fill_memories(layer: Layer, config: HardwareConfig, state: _Emission) -> No
             role = mapping.role(branch)
             for pe in range(config.branch_pes(branch)):
                 memory = state.streams[config.first_pe(branch) + pe]
-                if role is None:
+                count = 0 if role is None else tiles[mapping.groups.index(role[0])]
+                if role is None or not count:  # few tiles a strip may leave a group nothing
                     memory += header(0, 0, 0, 0, 0)
                     continue
                 group, member = role
@@ -141,13 +157,13 @@ def _fill_memories(layer: Layer, config: HardwareConfig, state: _Emission) -> No
                 memory += header(
                     len(stream.words) // STREAM_WORD_BYTES,
                     int(group.plan.deal.filters[member, own]),
-                    group.tiles * mapping.passes,
+                    count * mapping.passes,
                     len(mapping.words),
                     mapping.block_words,
                 )
                 memory += stream.words
-                operators += group.tiles * stream.operators
-                nulls += group.tiles * stream.nulls
+                operators += count * stream.operators
+                nulls += count * stream.nulls
             state.tables[branch] += conv_table(layer, branch)
     state.operators.append(operators)
     state.nulls.append(nulls)
@@ -188,7 +204,10 @@ def _metadata(
         input=graph.input,
         output=graph.output,
         layers=[_layer_info(graph, layer, state, prediction) for layer in layers],
-        tensors={name: _tensor_info(graph, name, placements, stored, config) for name in placements},
+        tensors={
+            name: _tensor_info(graph, name, _written_at(name, placements), stored, config)
+            for name in graph.tensors
+        },
         predicted_cycles=prediction.cycles,
         memory=memory,
         reordered=options.reorder,
@@ -202,16 +221,23 @@ def _metadata(
 def _tensor_info(
     graph: IntegerGraph,
     name: str,
-    placements: dict[str, Placement],
+    place: Placement,
     stored: dict[str, tuple[int, int]],
     config: HardwareConfig,
 ) -> TensorInfo:
-    tensor, place = graph.tensors[name], placements[name]
+    tensor = graph.tensors[name]
     offset, beats = (0, config.word_beats) if name == graph.input else stored.get(name, (-1, 0))
     return TensorInfo(
         name, tensor.channels, tensor.height, tensor.width, float(tensor.scale), int(tensor.zero_point),
         place.base, place.pitch, place.tiles_y, place.tiles_x, place.pad, offset, beats * config.axi_bytes,
+        place.ring,
     )  # fmt: skip
+
+
+def _written_at(name: str, placements: dict[str, Placement]) -> Placement:
+    """Place of a tensor when it is written: in the first of its segments, if it is not always there."""
+    segments = [(int(key.split("@")[-1]), key) for key in placements if key.rpartition("@")[0] == name]
+    return placements[name] if name in placements else placements[min(segments)[1]]
 
 
 def _layer_info(graph: IntegerGraph, layer: Layer, state: _Emission, prediction: Estimate) -> LayerInfo:

@@ -17,6 +17,7 @@ from espalier.arch.operators import (
     ACCUMULATOR_DISTANCE,
     DIGIT_BITS,
     DIGIT_HIGH,
+    WORD_TAPS,
 )
 from espalier.arch.program import (
     FIXED_POINT_BITS,
@@ -25,6 +26,7 @@ from espalier.arch.program import (
     POOL_BRANCH,
     RESIDUAL_SHIFTS,
     Opcode,
+    ring_words,
 )
 from espalier.backend.decode import (
     Descriptor,
@@ -57,20 +59,27 @@ def emulate(image: ProgramImage, config: HardwareConfig, picture: Bytes) -> dict
     """
     check_hardware(image, config, "in memory")
     machine = Emulator(load_sections(image.program, config), config)
-    machine.ddr_input = pack_tiles(picture, config, image.input.pad)
-    machine.ddr_output = np.zeros(image.output_bytes, np.uint8)
+    machine.ddr = {
+        "input": pack_tiles(picture, config, image.input.pad),
+        "output": np.zeros(image.output_bytes, np.uint8),
+        "scratch": np.zeros(image.scratch_bytes, np.uint8),
+    }
     outputs = {layer.index: layer.output for layer in image.metadata.layers}
-    result = {image.metadata.input: picture}
+    strips: dict[str, list[Bytes]] = {}
     for step in descriptors_of(machine.memories, config):
         machine.step(step)
         if step.opcode in (Opcode.CONV, Opcode.POOL):
-            info = image.metadata.tensors[outputs[step.fields["layer"]]]
-            result[info.name] = machine.read_tensor(step.fields, "out")[:, : info.height, : info.width]
+            strip = machine.read_tensor(step.fields, "out", _rows(step))
+            strips.setdefault(outputs[step.fields["layer"]], []).append(strip)
     machine.finish()
+    result = {image.metadata.input: picture}
+    for name, found in strips.items():
+        info = image.metadata.tensors[name]
+        result[name] = np.concatenate(found, axis=1)[:, : info.height, : info.width]
     for name, info in image.metadata.tensors.items():
         if info.dram_offset < 0 or name == image.metadata.input:
             continue
-        if not np.array_equal(info.stored(machine.ddr_output, config.tile_size), result[name]):
+        if not np.array_equal(info.stored(machine.ddr["output"], config.tile_size), result[name]):
             raise InternalError(f"tensor {name}: DDR and feature memory differ")
     return result
 
@@ -83,9 +92,11 @@ class Emulator:
         self.feature = np.zeros((BANKS, config.feature_depth_words, config.lanes_per_pe), np.uint8)
         self.pointers = [0] * config.pes
         self.overlap = OverlapCheck(config)
-        self.ddr_input: Bytes = np.zeros(0, np.uint8)
-        self.ddr_output: Bytes = np.zeros(0, np.uint8)
+        self.ddr: dict[str, Bytes] = {}  # buffers by name: input, output, scratch
         self.where = ""
+        self._streams: dict[int, OperatorStream] = {}  # of the convolution at work, by PE
+        self._sets = [0] * config.pes  # that its streams have left
+        self._strips: dict[Opcode, tuple[int, int]] = {}  # layer at work, rows done of it
 
     def step(self, step: Descriptor) -> None:
         """Execute one descriptor."""
@@ -97,60 +108,89 @@ class Emulator:
             Opcode.POOL: self._pool,
         }
         if step.opcode in (Opcode.CONV, Opcode.POOL):
+            self._check_strip(step)
             self._check_overlap(step)
-        else:
-            self.overlap.everything_ended()
         action[step.opcode](step)
 
     def finish(self) -> None:
         """Check that all streams end here."""
         self.where = "end of the program"
+        if self._strips:
+            self._fail(f"layers {[layer for layer, _ in self._strips.values()]} lack strips")
         for index, pointer in enumerate(self.pointers):
             stream, _ = read_stream(self.memories.streams[index], pointer)
             if not stream.header["end"]:
                 self._fail(f"the stream of PE {index} goes on")
 
-    def _check_overlap(self, step: Descriptor) -> None:
-        fields = step.fields
-        residual = self._addresses(_residual_fields(fields), "residual") if fields["residual"] else None
-        problem = self.overlap.layer(
-            fields, self._addresses(fields, "in"), residual, self._addresses(fields, "out")
-        )
-        if problem:
-            self._fail(problem)
+    def _check_strip(self, step: Descriptor) -> None:
+        """Check that the strips of a layer follow each other from its first tile row to the last."""
+        fields, rows = step.fields, _rows(step)
+        layer, done = self._strips.pop(step.opcode, (fields["layer"], 0))
+        if layer != fields["layer"] or rows.start != done:
+            self._fail(f"tile rows {rows.start} to {rows.stop - 1}, expected row {done} of layer {layer}")
+        if (rows.stop < fields["out_tiles_y"]) != bool(fields["more"]):
+            self._fail(f"more = {fields['more']} after tile row {rows.stop - 1}")
+        if fields["more"]:
+            self._strips[step.opcode] = layer, rows.stop
 
-    def read_tensor(self, fields: dict[str, int], prefix: str) -> Bytes:
-        """All lanes of a tensor as pixels uint8[channels, tiles_y * T, tiles_x * T]."""
-        bank, word = self._addresses(fields, prefix)
+    def _check_overlap(self, step: Descriptor) -> None:
+        fields, rows = step.fields, _rows(step)
+        residual = self._addresses(_residual_fields(fields), "residual", rows) if fields["residual"] else None
+        source = self._addresses(fields, "in", _rows_read(step, rows, self.config.tile_size))
+        self._complain(self.overlap.layer(fields, source, residual, self._addresses(fields, "out", rows)))
+
+    def read_tensor(self, fields: dict[str, int], prefix: str, rows: slice = slice(None)) -> Bytes:
+        """All lanes of tile rows of a tensor as pixels uint8[channels, rows * T, tiles_x * T]."""
+        bank, word = self._addresses(fields, prefix, rows)
         size = self.config.tile_size
         return tile_pixels(self.feature[bank, word], bank.shape[0] * size, bank.shape[1] * size)
 
-    def _addresses(self, fields: dict[str, int], prefix: str) -> tuple[IntArray, IntArray]:
-        """Bank and word of every tile word of a tensor: int64[tiles_y, tiles_x, channels] each."""
+    def _addresses(
+        self, fields: dict[str, int], prefix: str, rows: slice = slice(None)
+    ) -> tuple[IntArray, IntArray]:
+        """Bank and word of every tile word of some tile rows: int64[rows, tiles_x, channels] each."""
         base, pitch, channels = (fields[f"{prefix}_{name}"] for name in ("base", "pitch", "channels"))
         shape = fields[f"{prefix}_tiles_y"], fields[f"{prefix}_tiles_x"]
-        bank, word = tile_positions(base, pitch, channels, *shape)
+        ring = ring_words(fields[f"{prefix}_ring"])
+        if ring and not self.config.feature_rings:
+            self._fail("the hardware has no rings")
+        bank, word = tile_positions(base, pitch, channels, *shape, ring)
+        bank, word = bank[rows], word[rows]
         depths = np.array([self.config.bank_depth(number) for number in range(BANKS)])
         if (word >= depths[bank]).any():
             self._fail(f"word {word.max()} of the feature memory")
         return bank, word
 
     def _load(self, step: Descriptor) -> None:
-        bank, word = self._addresses(step.fields, "out")
-        self.overlap.load((bank, word))
+        fields = step.fields
+        bank, word = self._addresses(fields, "out", slice(_first_row(step), None))
         step_bytes = self.config.word_beats * self.config.axi_bytes
-        start = step.fields["dram_offset"]
-        data = self.ddr_input[start : start + bank.size * step_bytes].reshape(*bank.shape, step_bytes)
+        where = self._range(fields, "input", bank.size * step_bytes)
+        self._complain(self.overlap.load(fields, (bank, word), where))
+        data = self.ddr[where[0]][where[1] : where[2]].reshape(*bank.shape, step_bytes)
         self.feature[bank, word] = data[..., : self.config.lanes_per_pe]
 
     def _store(self, step: Descriptor) -> None:
-        bank, word = self._addresses(step.fields, "in")
-        step_bytes = step.fields["store_beats"] * self.config.axi_bytes
+        fields = step.fields
+        bank, word = self._addresses(fields, "in", slice(_first_row(step), None))
+        step_bytes = fields["store_beats"] * self.config.axi_bytes
+        where = self._range(fields, "output", bank.size * step_bytes)
+        self._complain(self.overlap.store(fields, (bank, word), where))
         data = np.zeros((*bank.shape, step_bytes), np.uint8)
         lanes = min(step_bytes, self.config.lanes_per_pe)
         data[..., :lanes] = self.feature[bank, word][..., :lanes]
-        start = step.fields["dram_offset"]
-        self.ddr_output[start : start + data.size] = data.reshape(-1)
+        self.ddr[where[0]][where[1] : where[2]] = data.reshape(-1)
+
+    def _range(self, fields: dict[str, int], name: str, count: int) -> tuple[str, int, int]:
+        """Buffer, first byte and the one behind the last of a transfer of `count` bytes."""
+        name, start = "scratch" if fields["scratch"] else name, fields["dram_offset"]
+        if start + count > len(self.ddr[name]):
+            self._fail(f"{count} bytes from {start} on, the {name} buffer has {len(self.ddr[name])}")
+        return name, start, start + count
+
+    def _complain(self, problem: str) -> None:
+        if problem:
+            self._fail(problem)
 
     def _conv(self, step: Descriptor) -> None:
         fields = step.fields
@@ -169,16 +209,23 @@ class Emulator:
             entries = read_table(self.memories.tables[index], branch["table_base"], branch["table_entries"])
             self._check_order(step, entries)
             self._drain(step, entries, [stream.filters for stream in streams], sums, tiles, written)
-        if (written != 1).any():
+        if (written[:, _rows(step)] != 1).any():
             self._fail("some output words are written never or twice")
 
     def _next_stream(self, index: int, step: Descriptor, branch: dict[str, int]) -> OperatorStream:
-        """Read a PE's next layer and compare its header with the descriptor."""
+        """Read a PE's next layer with its first strip, and compare its header with the descriptors."""
         fields = step.fields
-        stream, self.pointers[index] = read_stream(self.memories.streams[index], self.pointers[index])
-        wide = int(fields["block_words"] == WIDE_BLOCK)
-        expected = {"sets": branch["tiles"] * fields["passes"], "end": 0}
-        if branch["tiles"]:
+        if _rows(step).start == 0:
+            read = read_stream(self.memories.streams[index], self.pointers[index])
+            self._streams[index], self.pointers[index] = read
+            self._sets[index] = read[0].header["sets"]
+        stream = self._streams[index]
+        self._sets[index] -= branch["tiles"] * fields["passes"]
+        if self._sets[index] < 0 or (self._sets[index] and not fields["more"]):
+            self._fail(f"header of PE {index}: {self._sets[index]} sets are left")
+        expected = {"end": 0}
+        if stream.header["sets"]:
+            wide = int(fields["block_words"] == WIDE_BLOCK)
             expected |= {"blocks": fields["blocks"], "wide_blocks": wide}
         else:
             expected |= {"loop_words": 0}
@@ -335,7 +382,7 @@ class Emulator:
     def _pool(self, step: Descriptor) -> None:
         fields, branch = step.fields, step.branches[POOL_BRANCH]
         tiles = _tiles_of(fields, branch)
-        if not np.array_equal(tiles, np.arange(fields["out_tiles_y"] * fields["out_tiles_x"])):
+        if not (np.diff(tiles) == 1).all():
             self._fail("the pool unit does not walk all tiles")
         if branch["channels"] != fields["in_channels"] or branch["group_mask"] != 1 << self.config.branches:
             self._fail("the pool unit does not walk all channels by itself")
@@ -358,6 +405,32 @@ def _tiles_of(fields: dict[str, int], branch: dict[str, int]) -> IntArray:
     """Tile numbers (row * out_tiles_x + column) that a branch walks."""
     y, x = tile_walk(branch, fields["out_tiles_x"])
     return y * fields["out_tiles_x"] + x
+
+
+def _rows(step: Descriptor) -> slice:
+    """Tile rows that a CONV or POOL writes."""
+    own = step.branches if step.opcode == Opcode.CONV else [step.branches[POOL_BRANCH]]
+    rows = np.concatenate([tile_walk(branch, step.fields["out_tiles_x"])[0] for branch in own])
+    return slice(int(rows.min()), int(rows.max()) + 1)
+
+
+def _rows_read(step: Descriptor, rows: slice, size: int) -> slice:
+    """Tile rows of the input that a CONV or POOL needs for the tile rows that it writes."""
+    stride, count = step.fields["stride"], step.fields["in_tiles_y"]
+    first, last = count, -1
+    for pattern in step.patterns:
+        taps = [tap for tap in range(WORD_TAPS) if pattern["taps"] >> tap & 1]
+        if taps:
+            top = (pattern["row_offset"] + stride * taps[0]) // size
+            bottom = (pattern["row_offset"] + stride * (taps[-1] + size - 1)) // size
+            first = min(first, stride * rows.start + pattern["tile_dy"] + top)
+            last = max(last, stride * (rows.stop - 1) + pattern["tile_dy"] + bottom)
+    return slice(min(max(first, 0), count), min(max(last + 1, 0), count))
+
+
+def _first_row(step: Descriptor) -> int:
+    """First tile row that a LOAD or STORE moves."""
+    return step.branches[POOL_BRANCH]["tile_y0"]
 
 
 def _residual_fields(fields: dict[str, int]) -> dict[str, int]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from espalier.arch.program import Follows
 from espalier.backend.lower import waits_for_load
 from espalier.backend.plan import Placement
+from espalier.backend.strips import NO_STRIPS, StripPlan
 from espalier.errors import InternalError
 from espalier.ir.graph import Conv, IntegerGraph, Pool
 from espalier.passes.lower_padding import tensors_read
@@ -28,6 +29,25 @@ class Waits:
     barrier: bool
     wait_pool: bool
     during_load: bool = False  # it need not wait for the network's input
+
+
+@dataclass(frozen=True)
+class Start:
+    """When a layer, or a strip of it, may start: the descriptor's fields of these names."""
+
+    barrier: bool = False
+    wait_pool: bool = False
+    wait_store: bool = False
+    during_load: bool = False
+    follows: Follows = Follows.NOTHING
+    follows_layer: int = 0
+    more: bool = False
+
+
+def layer_start(graph: IntegerGraph, index: int, waits: Waits) -> Start:
+    """When a layer may start that is not worked in strips."""
+    follows, layer = followed_layer(graph, index, waits)
+    return Start(waits.barrier, waits.wait_pool, False, waits.during_load, follows, layer)
 
 
 def followed_layer(graph: IntegerGraph, index: int, waits: Waits) -> tuple[Follows, int]:
@@ -76,8 +96,12 @@ def needs_pool(graph: IntegerGraph, uses: list[int], writer: int) -> bool:
     return isinstance(graph.nodes[writer], Conv) and isinstance(before, Pool) and writer - 1 in uses
 
 
-def layer_waits(graph: IntegerGraph, placements: dict[str, Placement], overlap: bool) -> list[Waits]:
+def layer_waits(
+    graph: IntegerGraph, placements: dict[str, Placement], overlap: bool, plan: StripPlan = NO_STRIPS
+) -> list[Waits]:
     """Find what every layer has to wait for, given where tensors lie; without `overlap` for everything.
+
+    Segments of strips and what comes behind them wait for everything.
 
     Raises:
         InternalError: tensors that are in use at the same time lie in the same words.
@@ -86,8 +110,11 @@ def layer_waits(graph: IntegerGraph, placements: dict[str, Placement], overlap: 
     uses = tensor_uses(graph)
     result: list[Waits] = []
     for index, node in enumerate(graph.nodes):
+        if index in plan.members:
+            result.append(Waits(barrier=True, wait_pool=False))
+            continue
         earlier: list[int] = []
-        barrier = not overlap
+        barrier = not overlap or index - 1 in plan.members
         overwritten = _overwritten(graph, placements, uses, index)
         for name in overwritten:
             earlier += uses[name]
@@ -132,6 +159,31 @@ def can_pool_in_place(graph: IntegerGraph, index: int, tile_size: int) -> bool:
     return private and smaller and max(node.pads[:2]) <= tile_size
 
 
+def can_write_over_residual(graph: IntegerGraph, index: int) -> bool:
+    """Whether a convolution may write its output over its residual tensor, tile word over tile word.
+
+    Nobody else may read the residual then or later. A word is written by the branch that has read the
+    residual of the same tile and channel for it, and no other word needs that.
+    """
+    node = graph.nodes[index]
+    if not isinstance(node, Conv) or node.residual is None:
+        return False
+    name = node.residual.tensor
+    later = [other for other in graph.nodes[index:] if name in tensors_read(other)]
+    return len(later) == 1 and name not in (node.input, graph.input, graph.output)
+
+
+def writes_over_residual(graph: IntegerGraph, placements: dict[str, Placement], index: int) -> bool:
+    """Whether a layer is a convolution that does so."""
+    node = graph.nodes[index]
+    if not can_write_over_residual(graph, index) or not isinstance(node, Conv) or node.residual is None:
+        return False
+    residual, target = placements.get(node.residual.tensor), placements.get(node.output)
+    if residual is None or target is None:
+        return False  # one of them does not live on the chip
+    return (residual.base, residual.pitch) == (target.base, target.pitch)
+
+
 def _overwritten(
     graph: IntegerGraph, placements: dict[str, Placement], uses: dict[str, list[int]], index: int
 ) -> list[str]:
@@ -140,12 +192,16 @@ def _overwritten(
     place = placements[target]
     result = []
     for name, other in placements.items():
+        if name not in uses:
+            continue  # it is there for a segment only
         apart = other.base + other.words <= place.base or place.base + place.words <= other.base
         if apart or name == target or uses[name][0] >= index:
             continue
         if name == graph.nodes[index].input and pools_in_place(graph, placements, index):
             continue  # see `can_pool_in_place`
-        if uses[name][-1] >= index or name == graph.output:
+        over = tensors_read(graph.nodes[index])[1:] == [name]
+        own = over and writes_over_residual(graph, placements, index)
+        if (uses[name][-1] >= index and not own) or name == graph.output:
             raise InternalError(f"layer {graph.nodes[index].name} writes over tensor {name}, still in use")
         result.append(name)
     return result

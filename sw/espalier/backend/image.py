@@ -37,7 +37,8 @@ class TensorInfo:
 
     base, pitch, tiles_y, tiles_x: see `espalier.arch.feature_layout`. `pad` fills the lanes of edge tiles
     that lie outside the map. dram_offset: bytes from the input or output address register, -1 if the tensor
-    never leaves the chip; ddr_word_bytes: bytes of one tile word in DDR, likewise 0.
+    never leaves the chip or lies in the scratch buffer; ddr_word_bytes: bytes of one tile word in DDR,
+    likewise 0. ring: see `feature_layout.tile_position`; base and ring are those that its layer writes with.
     """
 
     name: str
@@ -53,6 +54,7 @@ class TensorInfo:
     pad: int
     dram_offset: int = -1
     ddr_word_bytes: int = 0
+    ring: int = 0
 
     @property
     def ddr_bytes(self) -> int:
@@ -107,6 +109,8 @@ class MemoryUse:
 class ImageMetadata:
     """Everything about a program image that is not read by the hardware.
 
+    scratch_bytes: of the buffer in DDR that holds feature maps which do not fit on the chip.
+
     preprocessing: the graph's metadata (mean, std, picture_size, space_to_depth, ...) without labels.
     hardware: the fields of the `HardwareConfig` that the image was compiled for; empty in older images.
     """
@@ -119,6 +123,7 @@ class ImageMetadata:
     tensors: dict[str, TensorInfo]
     predicted_cycles: int
     memory: list[MemoryUse]
+    scratch_bytes: int = 0
     reordered: bool = True
     padded: bool = True
     labels: list[str] = field(default_factory=list)
@@ -168,6 +173,11 @@ class ProgramImage:
     def input_bytes(self) -> int:
         """Bytes at INPUT_ADDRESS."""
         return self.input.ddr_bytes
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes at SCRATCH_ADDRESS, which hold nothing from one call to the next."""
+        return self.metadata.scratch_bytes
 
     @property
     def output_bytes(self) -> int:

@@ -10,9 +10,17 @@ from random import Random
 from espalier.arch.config import HardwareConfig
 from espalier.arch.feature_banks import small_start
 from espalier.arch.feature_layout import BANK_SIDE, tensor_pitch
-from espalier.backend.hazards import can_pool_in_place, layer_waits, needs_barrier, needs_pool, tensor_uses
+from espalier.backend.hazards import (
+    can_pool_in_place,
+    can_write_over_residual,
+    layer_waits,
+    needs_barrier,
+    needs_pool,
+    tensor_uses,
+)
 from espalier.backend.mapping import tile_grid
 from espalier.backend.plan import Placement
+from espalier.backend.strips import NO_STRIPS, Home, Segment, StripPlan, segment_rings
 from espalier.errors import CapacityError
 from espalier.ir.graph import Conv, IntegerGraph, Pool
 from espalier.passes.lower_padding import tensor_pad
@@ -23,7 +31,7 @@ class _Tensor:
     """Words of a tensor and the nodes that use it; `last` is one beyond all nodes for the graph's output.
 
     words: in the banks of the first tile row of three, rest_words: in those of the second; the third needs no
-    more than the second.
+    more than the second. segment: the one for which it is there, -1: always; ring: see `Placement`.
     """
 
     name: str
@@ -32,6 +40,13 @@ class _Tensor:
     pitch: int
     uses: list[int]
     last: int
+    segment: int = -1
+    ring: int = 0
+
+    @property
+    def key(self) -> str:
+        """Key of its placement."""
+        return self.name if self.segment < 0 else f"{self.name}@{self.segment}"
 
     @property
     def first(self) -> int:
@@ -48,7 +63,7 @@ class _Rows:
 
     def end(self, tensor: _Tensor, bases: dict[str, int]) -> int:
         """One beyond the tensor's last word."""
-        return bases[tensor.name] + self.words(tensor) if self.words(tensor) else 0
+        return bases[tensor.key] + self.words(tensor) if self.words(tensor) else 0
 
 
 _ROWS = (
@@ -59,6 +74,8 @@ _ROWS = (
 _SHUFFLES = 12
 
 _Unit = list[_Tensor]  # tensors that begin at the same word, the largest first
+# Score (the least is the best), first word of every tensor, units.
+_Attempt = tuple[tuple[int, int, int, int, int], dict[str, int], list[_Unit]]
 _Conflict = Callable[[_Tensor, _Tensor], bool]
 _Need = Callable[[IntegerGraph, list[int], int], bool]
 
@@ -66,8 +83,13 @@ _Need = Callable[[IntegerGraph, list[int], int], bool]
 _APART: tuple[tuple[_Need, ...], ...] = ((needs_barrier, needs_pool), (needs_barrier,), ())
 
 
-def place_tensors(graph: IntegerGraph, config: HardwareConfig, overlap: bool = True) -> dict[str, Placement]:
+def place_tensors(
+    graph: IntegerGraph, config: HardwareConfig, overlap: bool = True, plan: StripPlan = NO_STRIPS
+) -> dict[str, Placement]:
     """Place every tensor of the graph.
+
+    A tensor that does not live on the chip has a place for every segment that it is part of, under the name
+    `tensor@first node`.
 
     Several orders are tried, each tensor going to the smallest gap that holds it. Of the attempts that fit,
     the one wins after which layers have least to wait for each other; then the one with the fewest residual
@@ -77,17 +99,30 @@ def place_tensors(graph: IntegerGraph, config: HardwareConfig, overlap: bool = T
         CapacityError: names the layer at which most words are in use, and how many are missing.
 
     """
-    attempts: list[tuple[tuple[int, int, int, int, int], dict[str, int], list[_Unit]]] = []
+    attempts = _attempts(graph, config, overlap, plan, over_residuals=False)
+    if min(attempts, key=lambda attempt: attempt[0])[0][0]:
+        attempts += _attempts(graph, config, overlap, plan, over_residuals=True)
+    score, bases, units = min(attempts, key=lambda attempt: attempt[0])
+    if score[0]:
+        _explain(graph, config, [tensor for unit in units for tensor in unit], bases)
+    return _placements(graph, bases, units, config)
+
+
+def _attempts(
+    graph: IntegerGraph, config: HardwareConfig, overlap: bool, plan: StripPlan, over_residuals: bool
+) -> list[_Attempt]:
+    """Place the tensors in several orders; over_residuals: outputs over residual tensors where possible."""
+    attempts: list[_Attempt] = []
     residuals = {node.residual.tensor for node in graph.nodes if isinstance(node, Conv) and node.residual}
     for in_place, apart in itertools.product((False, True), _APART if overlap else ((),)):
-        units = _units(graph, config, in_place)
+        units = _units(graph, config, in_place, over_residuals, plan)
         for order in _orders(units):
             bases = _place(order, _conflict(graph, apart))
             tensors = [tensor for unit in units for tensor in unit]
-            peak = max(bases[tensor.name] + tensor.words for tensor in tensors)
+            peak = max(bases[tensor.key] + tensor.words for tensor in tensors)
             missing = sum(_missing(rows, tensors, bases, config) for rows in _ROWS)
             places = _placements(graph, bases, units, config)
-            waits = layer_waits(graph, places, overlap)
+            waits = layer_waits(graph, places, overlap, plan)
             barriers = sum(wait.barrier for wait in waits)
             pools = sum(
                 wait.wait_pool and isinstance(graph.nodes[index - 1], Pool)
@@ -101,10 +136,7 @@ def place_tensors(graph: IntegerGraph, config: HardwareConfig, overlap: bool = T
             )
             score = (missing, barriers, pools, slow, peak)
             attempts.append((score, bases, units))
-    score, bases, units = min(attempts, key=lambda attempt: attempt[0])
-    if score[0]:
-        _explain(graph, config, [tensor for unit in units for tensor in unit], bases)
-    return _placements(graph, bases, units, config)
+    return attempts
 
 
 def peak_words(placements: dict[str, Placement]) -> int:
@@ -112,25 +144,51 @@ def peak_words(placements: dict[str, Placement]) -> int:
     return max(place.base + place.words for place in placements.values())
 
 
-def _units(graph: IntegerGraph, config: HardwareConfig, in_place: bool) -> list[_Unit]:
-    """Tensors to be placed, pooled ones together with what they are pooled from if that is wanted."""
+def _units(
+    graph: IntegerGraph, config: HardwareConfig, in_place: bool, over_residuals: bool, plan: StripPlan
+) -> list[_Unit]:
+    """Tensors to be placed; those that are to share words, in place or over a residual tensor, together."""
     units: dict[str, _Unit] = {}
     sources = {
         node.output: node.input
         for index, node in enumerate(graph.nodes)
-        if in_place and can_pool_in_place(graph, index, config.tile_size)
+        if in_place and index not in plan.members and can_pool_in_place(graph, index, config.tile_size)
     }
+    for index, node in enumerate(graph.nodes if over_residuals else ()):
+        if isinstance(node, Conv) and node.residual and can_write_over_residual(graph, index):
+            sources[node.output] = node.residual.tensor
+    sources = {name: own for name, own in sources.items() if plan.home(name) == plan.home(own) == Home.CHIP}
     uses = tensor_uses(graph)
     for name in uses:
+        if plan.home(name) != Home.CHIP:
+            continue
         unit = units[sources[name]] if name in sources else []
         tensor = graph.tensors[name]
         tiles_y, tiles_x = tile_grid(tensor, config.tile_size)
         pitch = unit[0].pitch if unit else tensor_pitch(tiles_x)
         words, rest = (_bank_words(tiles_y - row, tiles_x, pitch, tensor.channels) for row in (0, 1))
-        last = len(graph.nodes) if name == graph.output else uses[name][-1]
-        unit.append(_Tensor(name, words, rest, pitch, uses[name], last))
+        # The nodes of a segment are at work at the same time.
+        nodes = sorted({node for use in uses[name] for node in plan.nodes_with(use)})
+        last = len(graph.nodes) if name == graph.output else nodes[-1]
+        unit.append(_Tensor(name, words, rest, pitch, nodes, last))
         units[name] = unit
-    return list({id(unit): unit for unit in units.values()}.values())
+    found = list({id(unit): unit for unit in units.values()}.values())
+    return found + [
+        [ring] for segment in plan.segments.values() for ring in _rings(graph, segment, plan, config)
+    ]
+
+
+def _rings(graph: IntegerGraph, segment: Segment, plan: StripPlan, config: HardwareConfig) -> list[_Tensor]:
+    """Tensors that are there for a segment only."""
+    result = []
+    for name, own in segment_rings(graph, segment, plan, config.tile_size).items():
+        tensor = graph.tensors[name]
+        tiles_y, tiles_x = tile_grid(tensor, config.tile_size)
+        pitch = tensor_pitch(tiles_x)
+        rest = own.ring or _bank_words(tiles_y - 1, tiles_x, pitch, tensor.channels)
+        nodes = list(segment.nodes)
+        result.append(_Tensor(name, own.words, rest, pitch, nodes, nodes[-1], nodes[0], own.ring))
+    return result
 
 
 def _bank_words(tiles_y: int, tiles_x: int, pitch: int, channels: int) -> int:
@@ -142,7 +200,7 @@ def _bank_words(tiles_y: int, tiles_x: int, pitch: int, channels: int) -> int:
 def _small_words(rows: _Rows, tensor: _Tensor, bases: dict[str, int], config: HardwareConfig) -> int:
     """Words of a tensor in the small part of a bank."""
     start = small_start(config.bank_depth(rows.bank))
-    return 0 if start is None else max(0, rows.end(tensor, bases) - max(bases[tensor.name], start))
+    return 0 if start is None else max(0, rows.end(tensor, bases) - max(bases[tensor.key], start))
 
 
 def _orders(units: list[_Unit]) -> tuple[list[_Unit], ...]:
@@ -188,13 +246,15 @@ def _place(order: list[_Unit], conflict: _Conflict) -> dict[str, int]:
             if conflict(tensor, other)
         ]
         best: tuple[float, int] | None = None
-        for base in sorted({0, *(end for _, end, _ in busy)}):
+        ring = max(tensor.ring for tensor in unit)  # which is an aligned block
+        ends = {0, *(end for _, end, _ in busy)}
+        for base in sorted({-(-end // ring) * ring for end in ends} if ring else ends):
             if all(base + words <= start or end <= base for start, end, words in busy):
                 gap = min((start - base for start, _, _ in busy if start >= base), default=float("inf"))
                 best = min(best or (gap, base), (gap, base))
         assert best is not None, "there is room behind everything"
         placed += [(best[1], tensor) for tensor in unit]
-    return {tensor.name: base for base, tensor in placed}
+    return {tensor.key: base for base, tensor in placed}
 
 
 def _placements(
@@ -203,13 +263,14 @@ def _placements(
     result = {}
     for tensor in (tensor for unit in units for tensor in unit):
         tiles_y, tiles_x = tile_grid(graph.tensors[tensor.name], config.tile_size)
-        result[tensor.name] = Placement(
-            base=bases[tensor.name],
+        result[tensor.key] = Placement(
+            base=bases[tensor.key],
             words=tensor.words,
             pitch=tensor.pitch,
             tiles_y=tiles_y,
             tiles_x=tiles_x,
             pad=tensor_pad(graph, tensor.name, config.tile_size),
+            ring=tensor.ring,
         )
     return result
 

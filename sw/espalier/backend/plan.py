@@ -94,6 +94,11 @@ class Group:
     period: int
     tiles: int
 
+    def tiles_of(self, count: int) -> int:
+        """How many of so many tiles in raster order the group takes."""
+        turns, rest = divmod(count, self.period)
+        return turns * self.run + min(max(rest - self.first, 0), self.run)
+
     def places(self) -> IntArray:
         """Numbers (row * tiles_x + column) of the group's tiles: int64[tiles]."""
         turn, place = np.divmod(np.arange(self.tiles, dtype=np.int64), self.run)
@@ -147,7 +152,10 @@ class Mapping:
 
 @dataclass(frozen=True)
 class Placement:
-    """A tensor in the feature memory: first word and words, the same in every bank."""
+    """A tensor in the feature memory: first word and words, the same in every bank.
+
+    ring: words of the ring that it goes round in, 0 if it lies there whole.
+    """
 
     base: int
     words: int
@@ -155,6 +163,7 @@ class Placement:
     tiles_y: int
     tiles_x: int
     pad: int
+    ring: int = 0
 
 
 @dataclass

@@ -11,10 +11,10 @@ import dataclasses
 from espalier.arch.config import HardwareConfig
 from espalier.backend.emit import emit
 from espalier.backend.lower import Progress
-from espalier.backend.memory import place_tensors
 from espalier.backend.options import CompileOptions
 from espalier.backend.plan import Layer, Mapping
 from espalier.backend.select import place_chosen
+from espalier.backend.strip_plan import plan_strips
 from espalier.errors import CapacityError
 from espalier.ir.graph import Conv, IntegerGraph, Node
 
@@ -91,10 +91,10 @@ class _Search:
         if not place_chosen(layers, self._config):
             return float("inf")
         try:
-            placements = place_tensors(graph, self._config, self._options.overlap)
+            plan, placements = plan_strips(graph, layers, self._config, self._options)
         except CapacityError:
             return float("inf")
-        image = emit(graph, layers, placements, self._config, self._options)
+        image = emit(graph, layers, placements, self._config, self._options, plan)
         return image.metadata.predicted_cycles
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import numpy.typing as npt
 
@@ -128,3 +130,37 @@ def _fixed_point(scale: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.int64],
     shift = np.where(fits.any(axis=1), len(MULTIPLIER_SHIFTS) - 1 - fits[:, ::-1].argmax(axis=1), 0)
     multiplier = np.minimum(np.round(exact[np.arange(len(scale)), shift]), (1 << MULTIPLIER_BITS) - 1)
     return multiplier.astype(np.int64), shift
+
+
+def tall_network(seed: int) -> RandomNetwork:
+    """Make a random network whose maps have many tile rows; equal seeds give equal networks.
+
+    Convolutions of kernels 1-5 and stride 1-2, residuals, max-pooling behind convolutions and elsewhere.
+    """
+    random = Random(seed)
+    net = RandomNetwork(
+        random.randint(1, 24), random.randint(40, 90), random.randint(8, 24), random.choice([0, 50]), seed
+    )
+    names = ["input"]
+    for _ in range(random.randint(2, 5)):
+        source = names[-1] if random.random() < 0.8 else random.choice(names[-2:])
+        tensor = net.tensors[source]
+        smaller = min(tensor.height, tensor.width)
+        kind = random.choice(["conv", "residual", "max", "conv, max", "conv, max"])
+        if kind == "max" and smaller > 6:
+            names.append(net.pool(source, "max", (3, 3), 2, (1, 1, 1, 1)))
+        elif kind == "residual":
+            size = tensor.height, tensor.width
+            other = random.choice([n for n in names if (net.tensors[n].height, net.tensors[n].width) == size])
+            filters = net.tensors[other].channels
+            names.append(net.conv(source, filters, pads=(1, 1, 1, 1), density=0.3, residual=other))
+        else:
+            kernel, bits = random.choice([1, 3, 5]), random.choice([4, 8])
+            stride = random.choice([1, 2]) if smaller > 14 else 1
+            pads = (kernel // 2,) * 4
+            filters = random.randint(4, 32)
+            names.append(net.conv(source, filters, (kernel, kernel), stride, pads, density=0.3, bits=bits))
+            if kind == "conv, max" and min(net.tensors[names[-1]].height, net.tensors[names[-1]].width) > 6:
+                pool, stride = random.choice([2, 3]), random.choice([1, 2])
+                names.append(net.pool(names[-1], "max", (pool, pool), stride, (pool // 3,) * 4))
+    return net

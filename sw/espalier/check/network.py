@@ -89,7 +89,8 @@ def _explain(
         # A memory: then every layer runs by itself. Feature memory is placed last, if at all.
         texts = [str(refusal)]
         try:
-            place_tensors(lower_integer_graph(graph, config), config)
+            if not config.feature_rings:  # with rings, what does not fit goes to DDR
+                place_tensors(lower_integer_graph(graph, config), config)
         except CapacityError as error:
             texts += [str(error)] if str(error) not in texts else []
         found.network += [split_advice(text) for text in texts]

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from espalier.arch.config import HardwareConfig
+from espalier.arch.program import POOL_BRANCH
 from espalier.estimate import latencies
 from espalier.estimate.ddr import ReadPort, WritePort
 from espalier.estimate.jobs import Job, Waiting, Word, bank_of
@@ -43,7 +44,8 @@ class Load:
         """Yield whenever it is not known when the word before was accepted."""
         fields, port, arrived = job.work.fields, self._port, 0
         columns, channels = fields["out_tiles_x"], fields["out_channels"]
-        count, begun = fields["out_tiles_y"] * columns * channels, len(self.words)
+        first = job.work.branch_fields[POOL_BRANCH]["tile_y0"] * columns
+        count, begun = (fields["out_tiles_y"] * columns - first) * channels, len(self.words)
         for number in range(count):
             before = begun + number - 1
             for _ in range(self.config.word_beats - 1):
@@ -57,7 +59,7 @@ class Load:
             arrived = max(coming, arrived + 1)
             port.take(arrived)
             tile, channel = divmod(number, channels)
-            place, ready = divmod(tile, columns), arrived + latencies.LOAD_WORD
+            place, ready = divmod(first + tile, columns), arrived + latencies.LOAD_WORD
             word = Word(job, place, bank_of(place), channel, False, number == count - 1)
             self.words.append((ready, word))
         while len(self.turns) < begun + count - 1:
@@ -68,11 +70,13 @@ class Load:
 
 
 def store_end(work: LayerWork, start: int, small: SmallParts, config: HardwareConfig) -> int:
-    """Cycle in which the descriptor after a STORE is fetched that is executed in cycle `start`.
+    """Cycle in which what waits for a STORE can be executed, which is executed in cycle `start`.
 
-    No windows are read meanwhile, so that a word from a small part takes two cycles.
+    A word from a small part takes two cycles. What windows and residual tiles that are read meanwhile hold
+    up is not counted.
     """
     fields = work.fields
+    first = work.branch_fields[POOL_BRANCH]["tile_y0"] * fields["in_tiles_x"]
     asked = read = -1
     gap, sent = 1, deque([0] * latencies.STORE_DEPTH, latencies.STORE_DEPTH)
     port, words = WritePort(config), fields["dram_words"]
@@ -81,7 +85,7 @@ def store_end(work: LayerWork, start: int, small: SmallParts, config: HardwareCo
         room = sent[0] + latencies.STORE_TRIP if number >= latencies.STORE_DEPTH else 0
         asked = max(asked + 1, room)
         read = max(asked, read + gap)
-        gap = 2 if small.holds(fields, "in", divmod(tile, fields["in_tiles_x"]), channel) else 1
+        gap = 2 if small.holds(fields, "in", divmod(first + tile, fields["in_tiles_x"]), channel) else 1
         for beat in range(fields["store_beats"]):
             last = number == words - 1 and beat == fields["store_beats"] - 1
             moved = port.beat(start + read, last)

@@ -11,7 +11,7 @@ FETCH = 2  # first FETCH to EXECUTE, in addition to the descriptor's words, its 
 OFFER = 1  # EXECUTE to the offer
 OFFER_HELD = 4  # offer to the next FETCH at the earliest
 NEXT = 2  # last stage takes the layer, to the next FETCH
-LOAD_STARTED = 3  # EXECUTE of a LOAD to the next FETCH
+DMA_STARTED = 3  # EXECUTE of a LOAD or STORE to the next FETCH
 QUIET = 5  # end of the last layer in the counters, to EXECUTE of what waits for it
 DONE = 1  # EXECUTE of END to the end of the counted cycles
 
@@ -21,6 +21,9 @@ GO = 2
 
 # Scoreboard.
 REPORT = 3  # last word of a layer in the memory, to its end in the counters
+STRIP_END = (
+    2  # last word of a strip with others behind in the memory, to the next one being taken at the earliest
+)
 REPORT_HELD = 10  # between two such ends, at least
 OUTPUTS_TAKE = 10  # all conditions for a change of layer hold, to `outputs_take`
 WALKER_PAST = 1  # walker takes a layer, to the condition that it is past the one before
@@ -96,6 +99,6 @@ LOAD_WORD = 2  # last beat of a word, to the word waiting for the write port
 LOAD_END = 18  # last word accepted to EXECUTE of what waits for the LOAD
 STORE_DEPTH = 8  # tile words that a STORE asks for ahead
 STORE_TRIP = 16  # a word's first beat goes out, to the one of the word that takes its place
-STORE = 24  # EXECUTE of STORE to the next FETCH, without its words and the answer to the last burst
+STORE = 23  # EXECUTE of STORE to EXECUTE of what waits for it, without words and the last answer
 UNANSWERED = 8  # bursts written whose answers are missing
 ANSWERED = 2  # such an answer, to the first beat of the burst that waits for it

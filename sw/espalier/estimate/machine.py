@@ -26,9 +26,12 @@ _Condition = Callable[[], bool]
 class Machine:
     """Simulates a program; afterwards `ends` holds the jobs in the order in which their layers ended.
 
+    A strip of a layer is a job, but only the layer's last strip ends it.
+
     Only windows and words that take turns at the feature memory are events; all between them are
     recurrences. What follows from an event is never earlier, so that they are handled in order of time. jobs:
-    of all layers. branch_jobs: what each branch did in each CONV. cycles: from the first descriptor to DONE.
+    in program order. branch_jobs: by job, what each branch did in a CONV. cycles: from the first descriptor
+    to DONE.
     """
 
     def __init__(self, program: list[LayerWork], config: HardwareConfig) -> None:
@@ -41,8 +44,11 @@ class Machine:
         self.pool = PoolUnit(config, self.walkers[-1], self.progress[-2])
         self.load = dma.Load(config)
         self.jobs: list[Job] = []
-        self.branch_jobs: dict[int, list[BranchJob]] = {}
+        self.branch_jobs: list[list[BranchJob]] = []
         self.ends: list[tuple[int, Job]] = []
+        self._quiet = 0  # from when on nothing is at work
+        self._at_work = 0  # jobs
+        self._stored = 0  # when the latest STORE has ended
         self.cycles = 0
         clients: list[Branch | PoolUnit] = [*self.branches, self.pool]
         self._clients = clients
@@ -169,53 +175,72 @@ class Machine:
         if word.last and job.work.opcode != Opcode.LOAD:
             job.ended.append(cycle)
             if job.end is not None:
-                report = cycle + latencies.REPORT
-                if self.ends:
-                    report = max(report, self.ends[-1][0] + latencies.REPORT_HELD)
-                job.reported = report
-                self.ends.append((report, job))
+                self._end(job, cycle)
             self.pool.resume()
             self._windows.find()
+
+    def _end(self, job: Job, cycle: int) -> None:
+        """Note that all words of a job are in the memory."""
+        self._at_work -= 1
+        if job.work.fields["more"]:
+            job.reported = cycle + latencies.STRIP_END
+        else:
+            job.reported = cycle + latencies.REPORT
+            if self.ends:
+                job.reported = max(job.reported, self.ends[-1][0] + latencies.REPORT_HELD)
+            self.ends.append((job.reported, job))
+        self._quiet = max(self._quiet, job.reported + latencies.QUIET)
 
     def _sequence(self) -> Iterator[_Condition]:
         """Sequencer, which yields conditions that it waits for; cycle 0 is its first FETCH."""
         time = 0
         for work in self.program:
             time += latencies.FETCH + _program_words(work, self.config)
-            if work.opcode not in (Opcode.CONV, Opcode.POOL) or work.fields["barrier"]:
-                yield lambda: len(self.ends) == len(self.jobs) and self.load.end is not None
-                time = max(time, self._idle())
+            yield from self._until_free(work)
+            time = max(time, self._free(work))
             if work.opcode == Opcode.LOAD:
-                self.progress[-1].begin(0, True, False)
+                self.progress[-1].begin(work.fields["layer"], True, False)
                 self.load.start(work, time)
-                time += latencies.LOAD_STARTED
+                time += latencies.DMA_STARTED
             elif work.opcode == Opcode.STORE:
-                time = dma.store_end(work, time, self._small, self.config)
+                self._stored = dma.store_end(work, time, self._small, self.config)
+                time += latencies.DMA_STARTED
             elif work.opcode in (Opcode.CONV, Opcode.POOL):
-                if work.fields["follows"] != Follows.LOAD and not work.fields["during_load"]:
-                    yield lambda: self.load.end is not None
-                    time = max(time, self.load.end or 0)
                 job = self._offer(work, time + latencies.OFFER)
                 yield from self._until_taken(job)
                 time = max(job.offer + latencies.OFFER_HELD, max(job.taken) + latencies.NEXT)
         self.cycles = time + latencies.DONE
 
-    def _idle(self) -> int:
-        """Cycle in which a descriptor can be executed that waits for everything before."""
-        quiet = self.ends[-1][0] + latencies.QUIET if self.ends else 0
-        return max(quiet, self.load.end or 0)
+    def _until_free(self, work: LayerWork) -> Iterator[_Condition]:
+        """Wait until it is known when what a descriptor waits for has ended."""
+        if _is_barrier(work):
+            yield lambda: not self._at_work and self.load.end is not None
+        elif _waits_for_load(work):
+            yield lambda: self.load.end is not None
+
+    def _free(self, work: LayerWork) -> int:
+        """Cycle in which it has ended."""
+        everything = _is_barrier(work)
+        waits = [self._quiet] if everything else []
+        if everything or _waits_for_load(work):
+            waits.append(self.load.end or 0)
+        if everything or work.opcode == Opcode.STORE or work.fields["wait_store"]:
+            waits.append(self._stored)
+        return max(waits, default=0)
 
     def _offer(self, work: LayerWork, cycle: int) -> Job:
         """Hand a layer to all that take it."""
         fields = work.fields
         job = Job(work, cycle, sum(own is not None for own in work.branches) or 1)
         self.jobs.append(job)
+        self.branch_jobs.append([])
+        self._at_work += 1
         if work.opcode == Opcode.POOL:
             self.pool.jobs.append(job)
             self.pool.resume()
             return job
         plan = WindowPlan.of(work.patterns)
-        jobs = []
+        jobs = self.branch_jobs[-1]
         for branch, own in zip(self.branches, work.branches, strict=True):
             values = work.branch_fields[branch.index]
             tiles = tile_walk(values, fields["out_tiles_x"])
@@ -226,7 +251,6 @@ class Machine:
             branch.walker.walks.append(walk)
             branch.walker.resume()
             branch.resume()
-        self.branch_jobs[fields["layer"]] = jobs
         return job
 
     def _until_taken(self, job: Job) -> Iterator[_Condition]:
@@ -252,6 +276,16 @@ class Machine:
             branch.resume()
             branch.walker.resume()
         yield lambda: len(job.taken) == 3 * count
+
+
+def _is_barrier(work: LayerWork) -> bool:
+    return work.opcode == Opcode.END or bool(work.fields["barrier"])
+
+
+def _waits_for_load(work: LayerWork) -> bool:
+    """Whether a descriptor without barrier waits for the end of the LOAD before."""
+    overlaps = work.fields["follows"] == Follows.LOAD or work.fields["during_load"]
+    return work.opcode == Opcode.LOAD or (work.opcode != Opcode.STORE and not overlaps)
 
 
 def _program_words(work: LayerWork, config: HardwareConfig) -> int:

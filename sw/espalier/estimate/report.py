@@ -75,10 +75,10 @@ def estimate_program(program: bytes, config: HardwareConfig) -> Estimate:
         machine.run()
     starts = [0, *(report for report, _ in machine.ends)]
     cycles = {id(job): report - start for start, (report, job) in zip(starts, machine.ends, strict=False)}
-    found = [
-        _layer(job, cycles[id(job)], machine.branch_jobs.get(job.work.fields["layer"], []), config)
-        for job in machine.jobs
-    ]
+    strips: dict[tuple[bool, int], list[tuple[Job, list[BranchJob]]]] = {}
+    for job, branches in zip(machine.jobs, machine.branch_jobs, strict=True):
+        strips.setdefault((job.is_pool, job.work.fields["layer"]), []).append((job, branches))
+    found = [_layer(own, cycles[id(own[-1][0])], config) for own in strips.values()]
     used = {
         name: sum(getattr(layer, name) for layer in found)
         for name in ("operators", "nulls", "ring_empty", "accumulators_full")
@@ -114,18 +114,20 @@ def _bytes(layers: list[LayerWork], opcode: Opcode, config: HardwareConfig) -> i
     return beats * config.axi_bytes
 
 
-def _layer(job: Job, cycles: int, branches: list[BranchJob], config: HardwareConfig) -> LayerEstimate:
+def _layer(strips: list[tuple[Job, list[BranchJob]]], cycles: int, config: HardwareConfig) -> LayerEstimate:
+    """Add up the strips of a layer, mostly one."""
+    job = strips[-1][0]
     fields = job.work.fields
     common = {"index": fields["layer"], "cycles": cycles, "end": job.reported}
     if job.is_pool:
-        needs = _pool_needs(job.work)
+        needs = _add([_pool_needs(own.work) for own, _ in strips])
         kind = "global" if fields["reduce"] else "max"
         return LayerEstimate(
             **common, kind=kind, windows=needs["windows"], needs=needs, bound=_bound(needs, cycles)
         )
-    needs = _conv_needs(branches, config)
+    needs = _add([_conv_needs(branches, config) for _, branches in strips])
     sums = {
-        name: sum(getattr(own.count, name) for own in branches)
+        name: sum(getattr(own.count, name) for _, branches in strips for own in branches)
         for name in (
             "operators", "nulls", "ring_empty", "accumulators_full", "idle", "ring_full", "window_wait"
         )
@@ -133,6 +135,10 @@ def _layer(job: Job, cycles: int, branches: list[BranchJob], config: HardwareCon
     return LayerEstimate(
         **common, kind="conv", windows=needs["windows"], needs=needs, bound=_bound(needs, cycles), **sums
     )
+
+
+def _add(needs: list[dict[str, int]]) -> dict[str, int]:
+    return {name: sum(own[name] for own in needs) for name in needs[0]}
 
 
 def _conv_needs(branches: list[BranchJob], config: HardwareConfig) -> dict[str, int]:

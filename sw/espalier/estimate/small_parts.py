@@ -5,6 +5,7 @@ from __future__ import annotations
 from espalier.arch.config import HardwareConfig
 from espalier.arch.feature_banks import small_parts
 from espalier.arch.feature_layout import BANK_SIDE, tile_position
+from espalier.arch.program import ring_words
 from espalier.estimate import latencies
 from espalier.estimate.walker import Tile, Window
 
@@ -29,7 +30,8 @@ class SmallParts:
     def holds(self, fields: dict[str, int], tensor: str, tile: Tile, channel: int) -> bool:
         """Whether the word of a tile lies there; tensor: "in" or "residual" of a descriptor."""
         base, pitch = fields[f"{tensor}_base"], fields[f"{tensor}_pitch"]
-        bank, word = tile_position(base, pitch, fields[_CHANNELS[tensor]], *tile, channel)
+        ring = ring_words(fields[f"{tensor}_ring"])
+        bank, word = tile_position(base, pitch, fields[_CHANNELS[tensor]], *tile, channel, ring)
         start = self._starts.get(bank)
         return start is not None and word % _WORDS >= start
 

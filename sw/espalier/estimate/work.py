@@ -62,16 +62,25 @@ def read_program(program: bytes, config: HardwareConfig) -> list[LayerWork]:
     """
     memories = load_sections(program, config)
     readers = [_Stream(words) for words in memories.streams]
-    layers = []
+    layers: list[LayerWork] = []
+    latest = -1  # the layer of the convolution before: its strips share what the streams hold for it
     for step in descriptors_to_end(memories, config):
         work: list[BranchWork | None] = []
         if step.opcode == Opcode.CONV:
+            if step.fields["layer"] != latest:
+                latest = step.fields["layer"]
+                for reader in readers:
+                    reader.next_layer()
             for branch, values in enumerate(step.branches):
                 first = config.first_pe(branch)
                 own = readers[first : first + config.branch_pes(branch)]
                 work.append(_branch_work(step.fields, values, own, memories.tables[branch]))
         layers.append(LayerWork(step.opcode, step.fields, step.branches, step.patterns, work))
     return layers
+
+
+# Header, int64 lengths of all runs, null operators and run starts of a layer's loop.
+_Loop = tuple[dict[str, int], IntArray, int, bytes]
 
 
 class _Stream:
@@ -88,9 +97,10 @@ class _Stream:
         self.skip = code >> offsets["skip"] & 1
         self.null = (code & ((1 << OPERATOR_FIELDS[0].bits) - 1)) == 0
         self.position = 0
+        self.layer: _Loop = {}, np.zeros(0, np.int64), 0, b""
 
-    def layer(self) -> tuple[dict[str, int], IntArray, int, bytes]:
-        """Header, int64 lengths of all runs, null operators and run starts of the next layer's loop."""
+    def next_layer(self) -> None:
+        """Read the next layer's loop into `layer`."""
         head = unpack(HEADER_FIELDS, int.from_bytes(self.words[self.position].tobytes(), "little"))
         start = (self.position + 1) * OPERATORS_PER_WORD
         stop = start + head["loop_words"] * OPERATORS_PER_WORD
@@ -101,13 +111,13 @@ class _Stream:
         number = np.cumsum(1 + self.skip[start:stop][ends])
         lengths = np.zeros(number[-1] if len(number) else 0, np.int64)
         lengths[number - 1 - self.skip[start:stop][ends]] = np.diff(ends, prepend=-1)
-        return head, lengths, int(self.null[start:stop].sum()), np.roll(own, 1).tobytes()
+        self.layer = head, lengths, int(self.null[start:stop].sum()), np.roll(own, 1).tobytes()
 
 
 def _branch_work(
     fields: dict[str, int], values: dict[str, int], streams: list[_Stream], table: Bytes
 ) -> BranchWork | None:
-    loops = [stream.layer() for stream in streams]
+    loops = [stream.layer for stream in streams]
     if values["tiles"] == 0:
         return None
     passes, blocks = fields["passes"], fields["blocks"]

@@ -45,8 +45,10 @@ class Model:
     def buffers(self) -> tuple[BufferSpec, ...]:
         """All buffers of DDR that the accelerator uses, in bytes."""
         program = -(-len(self.image.program) // self.config.axi_bytes) * self.config.axi_bytes
+        scratch = self.image.scratch_bytes
         return (
             BufferSpec("PROGRAM", program, "read", per_picture=False),
+            *([BufferSpec("SCRATCH", scratch, "both", per_picture=False)] if scratch else []),
             BufferSpec("INPUT", self.image.input_bytes, "read", per_picture=True),
             BufferSpec("OUTPUT", self.image.output_bytes, "write", per_picture=True),
         )

@@ -1,0 +1,242 @@
+"""Which tensors live in DDR or in rings, and how high the strips are: fewest predicted cycles that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from espalier.arch.config import HardwareConfig
+from espalier.arch.feature_layout import tensor_words
+from espalier.backend.hazards import can_write_over_residual, tensor_uses
+from espalier.backend.mapping import tile_grid
+from espalier.backend.memory import place_tensors
+from espalier.backend.options import CompileOptions
+from espalier.backend.plan import Layer, Placement
+from espalier.backend.strips import NO_STRIPS, Home, Segment, SegmentRows, StripPlan, segment_rings
+from espalier.errors import CapacityError
+from espalier.ir.graph import Conv, IntegerGraph, Pool
+from espalier.passes.lower_padding import tensors_read
+
+_STRIP_CYCLES = 60  # that a strip costs besides its work
+_DRAIN_CYCLES = 400  # until everything has ended, and the next begins
+_TIGHTER = 16  # words, or parts of all words, that are left for gaps if tensors cannot be placed without
+
+
+def plan_strips(
+    graph: IntegerGraph, layers: list[Layer], config: HardwareConfig, options: CompileOptions
+) -> tuple[StripPlan, dict[str, Placement]]:
+    """Find homes for all tensors, and their places.
+
+    A network that fits the feature memory keeps all its tensors there. Otherwise the tensors move whose move
+    costs the fewest predicted cycles for the words that it saves where most are missing.
+
+    Raises:
+        CapacityError: the network does not fit however small the strips are, the hardware has no rings, or
+            every tensor is to be stored.
+
+    """
+    try:
+        return NO_STRIPS, place_tensors(graph, config, options.overlap)
+    except CapacityError:
+        if not config.feature_rings or options.store_all:
+            raise
+    search, depth = _Search(graph, layers, config), config.feature_depth_words
+    while True:
+        plan = search.run(depth)
+        try:
+            return plan, place_tensors(graph, config, options.overlap, plan)
+        except CapacityError:
+            depth -= max(_TIGHTER, depth // _TIGHTER)
+            if search.exhausted or depth <= 0:
+                raise
+
+
+class _Search:
+    """Greedy search; `exhausted`: the last run could not save more words."""
+
+    def __init__(self, graph: IntegerGraph, layers: list[Layer], config: HardwareConfig) -> None:
+        self.graph, self.layers, self.config = graph, layers, config
+        self.uses = tensor_uses(graph)
+        self.exhausted = False
+
+    def run(self, depth: int) -> StripPlan:
+        """Homes and strips for banks of so many words."""
+        homes: dict[str, Home] = {}
+        self.exhausted = False
+        while True:
+            plan = self._tightest(homes)
+            missing = self._missing(plan, depth)
+            if not missing:
+                return self._improve(plan, depth)
+            best: tuple[float, Mapping[str, Home]] | None = None
+            before = self._cost(plan)
+            for move in self._moves(homes):
+                other = self._tightest({**homes, **move})
+                saved = missing - self._missing(other, depth)
+                if saved > 0:
+                    price = max(self._cost(other) - before, 1.0) / saved
+                    if best is None or price < best[0]:
+                        best = price, move
+            if best is None:
+                self.exhausted = True
+                return plan
+            homes |= best[1]
+
+    def _moves(self, homes: Mapping[str, Home]) -> Iterator[Mapping[str, Home]]:
+        graph = self.graph
+        for name, uses in self.uses.items():
+            readers = [graph.nodes[index] for index in uses[1:]]
+            whole = any(isinstance(node, Pool) and node.kind == "global" for node in readers)
+            writer = graph.nodes[uses[0]] if uses[0] >= 0 else None
+            whole |= isinstance(writer, Pool) and writer.kind == "global"
+            if whole or name == graph.output:
+                continue
+            if homes.get(name) is None and self._can_follow(name):
+                yield {name: Home.RING}
+            if homes.get(name) != Home.DDR:
+                yield {name: Home.DDR}
+
+    def _can_follow(self, name: str) -> bool:
+        """Whether a convolution's output is read by the max-pool right behind it alone."""
+        nodes, uses = self.graph.nodes, self.uses[name]
+        if len(uses) != 2 or uses[1] != uses[0] + 1 or uses[0] < 0:
+            return False
+        pool = nodes[uses[1]]
+        return isinstance(nodes[uses[0]], Conv) and isinstance(pool, Pool) and pool.kind == "max"
+
+    def _segments(self, homes: Mapping[str, Home]) -> list[tuple[int, ...]]:
+        """Nodes of all segments."""
+        result: list[tuple[int, ...]] = []
+        for index, node in enumerate(self.graph.nodes):
+            if result and index in result[-1]:
+                continue
+            touched = [node.output, *tensors_read(node)]
+            if homes.get(node.output) == Home.RING:
+                result.append((index, index + 1))
+            elif any(homes.get(name) is not None for name in touched):
+                result.append((index,))
+        return result
+
+    def _options(self, nodes: tuple[int, ...]) -> list[Segment]:
+        """All ways to cut a segment."""
+        target = self.graph.tensors[self.graph.nodes[nodes[-1]].output]
+        rows = tile_grid(target, self.config.tile_size)[0]
+        pools = (True, False) if len(nodes) > 1 else (True,)
+        return [
+            Segment(nodes, height, load, pool)
+            for height in range(1, rows + 1)
+            for load in (True, False)
+            for pool in pools
+        ]
+
+    def _tightest(self, homes: Mapping[str, Home]) -> StripPlan:
+        plan = StripPlan(dict(homes), {})
+        chosen = {}
+        for nodes in self._segments(homes):
+            options = self._options(nodes)
+            chosen[nodes[0]] = min(options, key=lambda own: (self._words(own, plan), self._cycles(own, plan)))
+        return StripPlan(dict(homes), chosen)
+
+    def _improve(self, plan: StripPlan, depth: int) -> StripPlan:
+        """Take the fastest strips that fit, segment by segment."""
+        for first, segment in plan.segments.items():
+            options = sorted(self._options(segment.nodes), key=lambda own: self._cycles(own, plan))
+            for option in options:
+                other = StripPlan(plan.homes, {**plan.segments, first: option})
+                if not self._missing(other, depth):
+                    plan = other
+                    break
+        return plan
+
+    def _words(self, segment: Segment, plan: StripPlan) -> int:
+        rings = segment_rings(self.graph, segment, plan, self.config.tile_size)
+        return sum(ring.words for ring in rings.values())
+
+    def _missing(self, plan: StripPlan, depth: int) -> int:
+        """Words that are missing in a bank, over all nodes."""
+        total = 0
+        live = self._live(plan)
+        for words in live:
+            total += max(0, words - depth)
+        return total
+
+    def _live(self, plan: StripPlan) -> list[int]:
+        """Words in use in every bank at every node."""
+        graph, size = self.graph, self.config.tile_size
+        live = [0] * len(graph.nodes)
+        for name, uses in self.uses.items():
+            if plan.home(name) != Home.CHIP:
+                continue
+            tensor = graph.tensors[name]
+            words = tensor_words(*tile_grid(tensor, size), tensor.channels)
+            nodes = [node for use in uses for node in plan.nodes_with(use)]
+            last = len(live) - 1 if name == graph.output else max(nodes)
+            for index in range(max(min(nodes), 0), last + 1):
+                live[index] += words
+        for segment in plan.segments.values():
+            for index in segment.nodes:
+                live[index] += self._words(segment, plan)
+        for index, node in enumerate(graph.nodes):
+            if not isinstance(node, Conv) or node.residual is None:
+                continue
+            homes = plan.home(node.output), plan.home(node.residual.tensor)
+            if homes == (Home.CHIP, Home.CHIP) and can_write_over_residual(graph, index):
+                tensor = graph.tensors[node.output]
+                live[index] -= tensor_words(*tile_grid(tensor, size), tensor.channels)
+        return live
+
+    def _cost(self, plan: StripPlan) -> float:
+        return sum(self._cycles(segment, plan) for segment in plan.segments.values())
+
+    def _cycles(self, segment: Segment, plan: StripPlan) -> float:
+        """Predicted cycles of a segment."""
+        graph, size = self.graph, self.config.tile_size
+        rows = SegmentRows(graph, segment, size)
+        nodes = [graph.nodes[index] for index in segment.nodes]
+        work = [self._work(index) for index in segment.nodes]
+        counts = [tile_grid(graph.tensors[node.output], size)[0] for node in nodes]
+        first = nodes[0]
+        residual = first.residual.tensor if isinstance(first, Conv) and first.residual is not None else ""
+        loads, stores, conv, pool = [], [], [], []
+        done = 0
+        for own, read, out in zip(rows.first, rows.read, rows.out, strict=True):
+            new, done = max(read.stop - max(done, read.start), 0), max(done, read.stop)
+            beats = self._beats(first.input, new, plan)
+            if residual and residual != first.input:
+                beats += self._beats(residual, len(own), plan)
+            loads.append(beats)
+            stores.append(self._beats(nodes[-1].output, len(out), plan))
+            conv.append(work[0] * len(own) / counts[0])
+            pool.append(work[1] * len(out) / counts[1] if len(nodes) > 1 else 0.0)
+        exposed = 0.0 if segment.pool_ahead else sum(pool) / 2
+        steps = list(zip(loads, stores, conv, pool, strict=True))
+        if segment.load_ahead:
+            total = sum(max(step) for step in steps) + loads[0] + stores[-1]
+        else:
+            total = sum(
+                max(load, store) + max(own, other) + _DRAIN_CYCLES for load, store, own, other in steps
+            )
+        return total + exposed + _STRIP_CYCLES * len(steps) + _DRAIN_CYCLES
+
+    def _work(self, index: int) -> float:
+        """Cycles of a layer whose tensors are all on the chip."""
+        layer = self.layers[index]
+        if layer.mapping is not None:
+            return float(layer.mapping.cycles)
+        target = self.graph.tensors[layer.node.output]
+        tiles_y, tiles_x = tile_grid(target, self.config.tile_size)
+        taps = sum(pattern.taps.bit_count() for pattern in layer.geometry.patterns)
+        columns = sum(not pattern.fetch for pattern in layer.geometry.patterns)
+        return float(tiles_y * tiles_x * target.channels * max(taps, columns))
+
+    def _beats(self, name: str, rows: int, plan: StripPlan) -> float:
+        """Cycles that the bus needs for so many tile rows of a tensor."""
+        if plan.home(name) != Home.DDR:
+            return 0.0
+        tensor = self.graph.tensors[name]
+        return float(
+            rows
+            * tile_grid(tensor, self.config.tile_size)[1]
+            * tensor.channels
+            * self.config.word_beats
+            * self.config.ddr.beat_cycles
+        )
