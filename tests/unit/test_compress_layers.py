@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
+from espalier.compress import quantise, refit
 from espalier.compress.parameters import fixed_point
-from espalier.compress.prune import admm_mask, magnitude_mask, top_mask
-from espalier.compress.quantise import grid_of, quantise_weights
-from espalier.compress.refit import masked_least_squares, squared_error
+from espalier.compress.patterns import top_mask
+from espalier.compress.prune import admm_mask, magnitude_mask
+from espalier.compress.quantise import grid_of, quantise_weights, round_plainly, round_with_feedback
+from espalier.compress.refit import masked_least_squares, squared_error, supports
 from espalier.errors import UserError
 
 
@@ -100,3 +102,68 @@ def test_fixed_point_has_at_least_nine_bits_of_precision(ratio):
 def test_a_ratio_that_does_not_fit_is_refused():
     with pytest.raises(UserError, match="layer 'a'"):
         fixed_point(5000.0, 17, (5, 11, 17, 23), "layer 'a'")
+
+
+def gptq(weights, block, step, grid):
+    """GPTQ as published, with the inverse: fixed order, error times a row of the factor of the inverse."""
+    order = np.argsort(-np.diag(block), kind="stable")
+    upper = np.linalg.cholesky(np.linalg.inv(block[np.ix_(order, order)])).T
+    remaining, levels = weights[order] / step, np.zeros(len(order))
+    for i in range(len(order)):
+        levels[order[i]] = grid.nearest(remaining[i : i + 1])[0]
+        remaining[i:] -= (remaining[i] - levels[order[i]]) / upper[i, i] * upper[i, i:]
+    return levels
+
+
+@pytest.mark.parametrize("block", [1, 5, 64])
+@pytest.mark.parametrize("bits", [1, 3, 4])
+def test_error_feedback_is_gptq_without_the_inverse(layer, bits, block, monkeypatch):
+    weights, gram, _, _ = layer
+    monkeypatch.setattr(quantise, "_BLOCK", block)
+    grid, wide = grid_of(bits), gram.astype(np.float64)
+    steps = np.abs(weights).max(axis=1).astype(np.float64) / max(grid.high, 1)
+    found = round_with_feedback(weights.astype(np.float64), wide, steps, grid)
+    wanted = [gptq(row, wide, step, grid) for row, step in zip(weights.astype(float), steps, strict=True)]
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_all_rows_at_once_give_the_same_least_squares(layer, monkeypatch):
+    weights, gram, cross, _ = layer
+    mask = magnitude_mask(weights, gram, weights.size // 2)
+    one_by_one = masked_least_squares(gram, cross, mask)
+    monkeypatch.setattr(refit, "EXACT_WORK", 0.0)
+    together = masked_least_squares(gram, cross, mask)
+    assert not together[~mask].any()
+    np.testing.assert_allclose(together, one_by_one, atol=2e-3)
+
+
+def test_many_bits_need_no_factorisation_per_row(layer, monkeypatch):
+    weights, gram, cross, energy = layer
+    mask = magnitude_mask(weights, gram, weights.size // 2)
+    refitted = masked_least_squares(gram, cross, mask)
+    exact = quantise_weights(refitted, gram, cross, mask, 8)
+    monkeypatch.setattr(quantise, "EXACT_WORK", 0.0)
+    levels, steps = quantise_weights(refitted, gram, cross, mask, 8)
+    errors = [
+        squared_error(gram, cross, found * by[:, None], energy) for found, by in (exact, (levels, steps))
+    ]
+    assert not levels[~mask].any()
+    assert errors[1] < 1.05 * errors[0]
+
+
+def test_supports_partition_the_rows():
+    mask = np.array([[1, 0, 1], [0, 0, 0], [1, 0, 1], [1, 1, 1]], bool)
+    found = [(rows.tolist(), index.tolist()) for rows, index in supports(mask)]
+    assert found == [([0, 2], [0, 2]), ([3], [0, 1, 2])]
+
+
+@pytest.mark.parametrize("bits", range(1, 9))
+def test_plain_rounding_is_worse(layer, bits):
+    weights, gram, cross, energy = layer
+    mask = np.ones(weights.shape, bool)
+    plain = round_plainly(weights.astype(float), mask, bits)
+    made_up = quantise_weights(weights.astype(float), gram, cross, mask, bits)
+    errors = [
+        squared_error(gram, cross, levels * steps[:, None], energy) for levels, steps in (plain, made_up)
+    ]
+    assert errors[1] < 0.9 * errors[0]

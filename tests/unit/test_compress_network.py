@@ -83,6 +83,23 @@ def test_pruning_with_refit_follows_the_float_network(graph, pictures):
     assert error < relative_error(graph, magnitude, pictures)
 
 
+def test_plain_rounding_of_magnitude_masks_is_worse(graph, pictures):
+    best = compress(graph, pictures, CompressOptions(bits=4, density=0.6))
+    options = CompressOptions(bits=4, density=0.6, prune_method="magnitude", rounding="plain")
+    plain = compress(graph, pictures, options)
+    assert all(kept <= 0.6 for kept in size_of(best).density.values())
+    assert relative_error(graph, best, pictures) < 0.5 * relative_error(graph, plain, pictures)
+
+
+def test_patterns_reach_the_weights(graph, pictures):
+    options = CompressOptions(bits=6, pattern="2:4", densities={"stem": 1.0})
+    layers = {node.name: node for node in compress(graph, pictures, options).nodes}
+    for name in ("first", "second"):
+        banks = (layers[name].weights.reshape(-1, 4) != 0).sum(axis=1)
+        assert banks.max() == 2
+    assert size_of(compress(graph, pictures, options)).density["stem"] > 0.9
+
+
 def test_the_result_depends_on_the_seed_alone(graph, pictures):
     options = CompressOptions(mac_fraction=0.5, positions=10, seed=5)
     first, second = (compress(graph, iter(pictures), options) for _ in range(2))
@@ -161,6 +178,10 @@ def test_wrong_input_is_refused(graph, pictures):
         compress(graph, pictures, CompressOptions(densities={"stem": 0.0}))
     with pytest.raises(UserError, match="choose admm or magnitude"):
         compress(graph, pictures, CompressOptions(prune_method="none"))
+    with pytest.raises(UserError, match="choose feedback or plain"):
+        compress(graph, pictures, CompressOptions(rounding="down"))
+    with pytest.raises(UserError, match="unknown pattern"):
+        compress(graph, pictures, CompressOptions(pattern="4:2"))
 
 
 @pytest.mark.parametrize(
@@ -168,7 +189,7 @@ def test_wrong_input_is_refused(graph, pictures):
     [
         {"mac_fraction": 0.0}, {"mac_fraction": 2.0}, {"mac_fraction": float("nan")},
         {"first_layer_density": float("nan")}, {"first_layer_density": 0.0},
-        {"max_operators": 0}, {"seed": -1},
+        {"max_operators": 0}, {"seed": -1}, {"density": 0.0}, {"density": 1.1}, {"density": float("nan")},
     ],
 )  # fmt: skip
 def test_options_outside_their_range_are_refused(graph, pictures, wrong):

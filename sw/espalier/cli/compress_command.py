@@ -18,6 +18,16 @@ def compress(
     first_layer_density: Annotated[
         float, typer.Option(help="share of the first layer's weights to keep")
     ] = 0.5,
+    density: Annotated[
+        float | None, typer.Option(help="share of the weights to keep in every layer, instead of the budgets")
+    ] = None,
+    pattern: Annotated[
+        str, typer.Option(help="of the non-zeros: none, row, row:K, bank:B, N:M or block:1xB")
+    ] = "none",
+    prune: Annotated[str, typer.Option(help="how masks are found: admm or magnitude")] = "admm",
+    rounding: Annotated[
+        str, typer.Option(help="feedback, or plain: nearest levels, nothing made up for")
+    ] = "feedback",
     rule: Annotated[str, typer.Option(help="picture preparation: imagenet, cifar or crop")] = "imagenet",
     labels: Annotated[Path | None, typer.Option(help="text file with a class name per line")] = None,
     seed: Annotated[int, typer.Option(help="of the sampling of pixels")] = 0,
@@ -38,6 +48,10 @@ def compress(
         mac_fraction=mac_fraction,
         max_operators=max_operators,
         first_layer_density=first_layer_density,
+        density=density,
+        pattern=pattern,
+        prune_method=prune,
+        rounding=rounding,
         seed=seed,
     )
     pictures = PictureOptions(rule=rule, labels=labels)

@@ -34,8 +34,9 @@ from espalier.compress.parameters import (
     make_conv,
     make_pool,
 )
-from espalier.compress.prune import Mask, admm_mask, magnitude_mask
-from espalier.compress.quantise import grid_of, quantise_weights
+from espalier.compress.patterns import Mask, parse_pattern
+from espalier.compress.prune import admm_mask, magnitude_mask
+from espalier.compress.quantise import grid_of, quantise_weights, round_plainly
 from espalier.compress.refit import masked_least_squares, squared_error
 from espalier.errors import InternalError, UserError
 from espalier.ir.float_graph import FloatConv, FloatGraph, FloatPool
@@ -52,10 +53,15 @@ class CompressOptions:
 
     bits: weight bits of layers that `layer_bits` does not name.
     densities: share of weights kept, by layer; layers not named get theirs from the budgets.
+    density: share kept in every layer that `densities` does not name, instead of the budgets.
     mac_fraction, max_operators: the budgets, see `allocate.fit_densities`.
     first_layer_density: share of weights that the first layer keeps (pictures are too smooth for scores of
         single weights to say how many it needs); only the most, if it would take over half of a budget.
     prune_method: "admm" or "magnitude".
+    pattern: where non-zeros may lie, see `patterns.parse_pattern`. One that says how many there are (row:K,
+        N:M) replaces the budgets for layers that `densities` does not name.
+    rounding: "feedback" (least-squares refit, error feedback, coordinate descent, bias correction) or "plain"
+        (the float weights to the nearest levels, nothing made up for; to measure the first against).
     positions: pixels per picture in the Gram matrices.
     damping: pull towards the original weights, relative to the mean diagonal of the Gram matrix.
     chunk: pictures processed at once.
@@ -64,10 +70,13 @@ class CompressOptions:
     bits: int = 4
     layer_bits: Mapping[str, int] = field(default_factory=dict)
     densities: Mapping[str, float] = field(default_factory=dict)
+    density: float | None = None
     mac_fraction: float = 0.198
     max_operators: int = 1_450_000
     first_layer_density: float = 0.5
     prune_method: str = "admm"
+    pattern: str = "none"
+    rounding: str = "feedback"
     ranges: RangeOptions = field(default_factory=RangeOptions)
     positions: int = 400
     damping: float = 0.01
@@ -134,11 +143,23 @@ def compress_parameters(
 def plan_densities(graph: FloatGraph, stack: npt.NDArray[Any], options: CompressOptions) -> dict[str, float]:
     """Density of every convolution: the user's where given, the rest from the budgets."""
     convs = [node for node in graph.nodes if isinstance(node, FloatConv)]
-    given = dict(options.densities)
+    given = _given_densities(convs, options)
     if all(node.name in given for node in convs):
         return {node.name: given[node.name] for node in convs}
     scores = weight_scores(graph, stack[:, :_SCORE_PICTURES].transpose(1, 0, 2, 3))
     return budget_densities(graph, scores, options)
+
+
+def _given_densities(convs: list[FloatConv], options: CompressOptions) -> dict[str, float]:
+    """Densities that options or pattern say without looking at the weights."""
+    pattern = parse_pattern(options.pattern)
+    found = {}
+    for node in convs:
+        density = pattern.density(node.weights[0].size)
+        density = options.density if density is None else density
+        if density is not None:
+            found[node.name] = density
+    return {**found, **options.densities}
 
 
 def budget_densities(
@@ -182,6 +203,7 @@ def _check(graph: FloatGraph, options: CompressOptions) -> None:
         if not 0 < density <= 1:
             raise UserError(f"density of layer '{name}' is {density}: must be above 0 and at most 1")
     for name, share in (
+        ("density", 1.0 if options.density is None else options.density),
         ("share of the multiply-accumulates", options.mac_fraction),
         ("density of the first layer", options.first_layer_density),
     ):
@@ -197,6 +219,9 @@ def _check(graph: FloatGraph, options: CompressOptions) -> None:
         raise UserError("damping must be above 0, positions and chunk at least 1")
     if options.prune_method not in ("admm", "magnitude"):
         raise UserError(f"pruning method '{options.prune_method}': choose admm or magnitude")
+    parse_pattern(options.pattern)
+    if options.rounding not in ("feedback", "plain"):
+        raise UserError(f"rounding '{options.rounding}': choose feedback or plain")
     for node in graph.nodes:
         if isinstance(node, FloatConv) and not (
             np.isfinite(node.weights).all() and np.isfinite(node.bias).all()
@@ -319,20 +344,29 @@ class _Compressor:
 def compress_layer(
     node: FloatConv, statistics: LayerStatistics, density: float, bits: int, options: CompressOptions
 ) -> tuple[LayerWeights, LayerReport]:
-    """Prune, refit and quantise one layer from its statistics; the bias takes up the change of the mean."""
+    """Prune, refit and quantise one layer from its statistics; the bias takes up the change of the mean.
+
+    With plain rounding neither weights nor bias make up for anything.
+    """
     gram, cross = statistics.gram, statistics.cross
     keep = max(1, int(density * node.weights.size))
+    pattern = parse_pattern(options.pattern)
     if density >= 1:
         mask: Mask = np.ones(cross.shape, dtype=bool)
     elif options.prune_method == "admm":
-        mask = admm_mask(gram, cross, keep)
+        mask = admm_mask(gram, cross, keep, pattern=pattern)
     else:
-        mask = magnitude_mask(node.weights.reshape(cross.shape), gram, keep)
-    weights = masked_least_squares(gram, cross, mask)
+        mask = magnitude_mask(node.weights.reshape(cross.shape), gram, keep, pattern)
+    if options.rounding == "plain":
+        weights = node.weights.reshape(cross.shape).astype(np.float64) * mask
+        levels, steps = round_plainly(weights, mask, bits)
+        bias = node.bias.astype(np.float64)
+    else:
+        weights = masked_least_squares(gram, cross, mask)
+        levels, steps = quantise_weights(weights, gram, cross, mask, bits, options.sweeps)
+        bias = statistics.output_mean - (levels * steps[:, None]) @ statistics.input_mean
     pruning_error = squared_error(gram, cross, weights, statistics.energy)
-    levels, steps = quantise_weights(weights, gram, cross, mask, bits, options.sweeps)
     real = levels * steps[:, None]
-    bias = statistics.output_mean - real @ statistics.input_mean
     layer = LayerWeights(levels.reshape(node.weights.shape), steps, bias, bits)
     non_zeros = int(np.count_nonzero(levels))
     error = squared_error(gram, cross, real, statistics.energy)

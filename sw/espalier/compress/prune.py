@@ -10,28 +10,15 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from espalier.compress.patterns import NONE, Mask, Pattern
+
 Matrix = npt.NDArray[np.float32]
-Mask = npt.NDArray[np.bool_]
 
 
-def top_mask(scores: Matrix, keep: int) -> Mask:
-    """Mask of the `keep` largest scores of the whole matrix; ties are broken by position."""
-    flat = scores.reshape(-1)
-    mask = np.zeros(flat.size, dtype=bool)
-    if keep >= flat.size:
-        mask[:] = True
-    elif keep > 0:
-        threshold = np.partition(flat, flat.size - keep)[flat.size - keep]
-        mask[flat > threshold] = True
-        ties = np.flatnonzero(flat == threshold)
-        mask[ties[: keep - int(mask.sum())]] = True
-    return mask.reshape(scores.shape)
-
-
-def magnitude_mask(weights: Matrix, gram: Matrix, keep: int) -> Mask:
+def magnitude_mask(weights: Matrix, gram: Matrix, keep: int, pattern: Pattern = NONE) -> Mask:
     """Keep the weights whose removal alone changes the output most: |w| times the norm of its input."""
     norms = np.sqrt(np.maximum(np.diag(gram), 0)).astype(np.float32)
-    return top_mask(np.abs(weights) * norms, keep)
+    return pattern.mask(np.abs(weights) * norms, keep)
 
 
 def admm_mask(
@@ -42,6 +29,7 @@ def admm_mask(
     iterations: int = 8,
     rho: float = 0.02,
     growth: float = 3.0,
+    pattern: Pattern = NONE,
 ) -> Mask:
     """Mask by the alternating direction method of multipliers on the Gram matrix.
 
@@ -53,6 +41,7 @@ def admm_mask(
         iterations: iterations per level.
         rho: first penalty, relative to the Gram matrix scaled to a unit diagonal.
         growth: factor between levels; growing it forces the two copies of the weights to agree.
+        pattern: which sets of weights may stay; the projection onto it is all that ADMM knows of it.
 
     Returns:
         The support of the sparse copy after the last iteration.
@@ -70,12 +59,12 @@ def admm_mask(
         inverse = np.linalg.inv(scaled + np.float32(rho) * identity)
         if level == 0:
             start = target @ inverse
-            mask = top_mask(np.abs(start), keep)
+            mask = pattern.mask(np.abs(start), keep)
             sparse = np.where(mask, start, np.float32(0))
         for _ in range(iterations):
             dense = (target + np.float32(rho) * sparse - dual) @ inverse
             moved = dense + dual / np.float32(rho)
-            mask = top_mask(np.abs(moved), keep)
+            mask = pattern.mask(np.abs(moved), keep)
             sparse = np.where(mask, moved, np.float32(0))
             dual += np.float32(rho) * (dense - sparse)
         rho *= growth
