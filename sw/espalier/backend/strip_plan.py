@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.feature_layout import tensor_words
@@ -18,6 +18,8 @@ from espalier.passes.lower_padding import tensors_read
 
 _STRIP_CYCLES = 60  # that a strip costs besides its work
 _DRAIN_CYCLES = 400  # until everything has ended, and the next begins
+_WIDTH = 4  # sets of moves that are followed
+_PRICES = (10.0, 100.0, 1000.0)  # cycles for a missing word, summed over all layers in which it is missing
 _TIGHTER = 16  # words, or parts of all words, that are left for gaps if tensors cannot be placed without
 
 
@@ -26,8 +28,8 @@ def plan_strips(
 ) -> tuple[StripPlan, dict[str, Placement]]:
     """Find homes for all tensors, and their places.
 
-    A network that fits the feature memory keeps all its tensors there. Otherwise the tensors move whose move
-    costs the fewest predicted cycles for the words that it saves where most are missing.
+    A network that fits the feature memory keeps all its tensors there. Otherwise tensors move, those whose
+    moves cost the fewest predicted cycles.
 
     Raises:
         CapacityError: the network does not fit however small the strips are, the hardware has no rings, or
@@ -51,35 +53,58 @@ def plan_strips(
 
 
 class _Search:
-    """Greedy search; `exhausted`: the last run could not save more words."""
+    """Search over the homes of tensors; `exhausted`: the last run could not save enough words."""
 
     def __init__(self, graph: IntegerGraph, layers: list[Layer], config: HardwareConfig) -> None:
         self.graph, self.layers, self.config = graph, layers, config
         self.uses = tensor_uses(graph)
         self.exhausted = False
+        self._known: dict[tuple[str, Segment, tuple[Home, ...]], float] = {}
+        self._best: dict[tuple[tuple[int, ...], tuple[Home, ...]], Segment] = {}
 
     def run(self, depth: int) -> StripPlan:
-        """Homes and strips for banks of so many words."""
-        homes: dict[str, Home] = {}
-        self.exhausted = False
-        while True:
-            plan = self._tightest(homes)
-            missing = self._missing(plan, depth)
-            if not missing:
-                return self._improve(plan, depth)
-            best: tuple[float, Mapping[str, Home]] | None = None
-            before = self._cost(plan)
-            for move in self._moves(homes):
-                other = self._tightest({**homes, **move})
-                saved = missing - self._missing(other, depth)
-                if saved > 0:
-                    price = max(self._cost(other) - before, 1.0) / saved
-                    if best is None or price < best[0]:
-                        best = price, move
-            if best is None:
-                self.exhausted = True
-                return plan
-            homes |= best[1]
+        """Homes and strips for banks of so many words, the best that the prices of a word lead to."""
+        found = [plan for price in _PRICES for plan in self._descend(depth, price)]
+        fitting = [plan for plan in found if not self._missing(plan, depth)]
+        self.exhausted = not fitting
+        if not fitting:
+            return min(found, key=lambda plan: self._missing(plan, depth))
+        return min((self._improve(plan, depth) for plan in fitting), key=self._cost)
+
+    def _descend(self, depth: int, price: float) -> list[StripPlan]:
+        """Move tensors, the _WIDTH best sets of moves at a time, until all words have room.
+
+        price: cycles that a missing word counts as. Returns the plans that fit, or the nearest one.
+        """
+        states: list[dict[str, Home]] = [{}]
+        nearest, seen = self._tightest({}), set()
+        found: list[StripPlan] = []
+        while states and not found:
+            behind: list[tuple[float, int, dict[str, Home]]] = []
+            for homes in states:
+                for move in self._moves(homes):
+                    other = {**homes, **move}
+                    key = frozenset(other.items())
+                    if key in seen:
+                        continue
+                    seen.add(key)
+                    plan = self._tightest(other)
+                    missing = self._missing(plan, depth)
+                    if not missing:
+                        found.append(self._without_needless(plan, depth))
+                    if missing < self._missing(nearest, depth):
+                        nearest = plan
+                    behind.append((self._cost(plan) + price * missing, len(behind), other))
+            states = [homes for *_, homes in sorted(behind)[:_WIDTH]]
+        return found or [nearest]
+
+    def _without_needless(self, plan: StripPlan, depth: int) -> StripPlan:
+        """Take back moves that are not needed any more."""
+        for name in plan.homes:
+            other = self._tightest({own: home for own, home in plan.homes.items() if own != name})
+            if not self._missing(other, depth) and self._cost(other) <= self._cost(plan):
+                plan = other
+        return plan
 
     def _moves(self, homes: Mapping[str, Home]) -> Iterator[Mapping[str, Home]]:
         graph = self.graph
@@ -132,9 +157,27 @@ class _Search:
         plan = StripPlan(dict(homes), {})
         chosen = {}
         for nodes in self._segments(homes):
-            options = self._options(nodes)
-            chosen[nodes[0]] = min(options, key=lambda own: (self._words(own, plan), self._cycles(own, plan)))
+            key = nodes, self._homes_of(nodes, plan)
+            if key not in self._best:
+                options = self._options(nodes)
+                self._best[key] = min(
+                    options, key=lambda own: (self._words(own, plan), self._cycles(own, plan))
+                )
+            chosen[nodes[0]] = self._best[key]
         return StripPlan(dict(homes), chosen)
+
+    def _homes_of(self, nodes: tuple[int, ...], plan: StripPlan) -> tuple[Home, ...]:
+        """Homes of all tensors of some nodes: nothing else of a plan matters to them."""
+        graph = self.graph
+        names = [name for n in nodes for name in (graph.nodes[n].output, *tensors_read(graph.nodes[n]))]
+        return tuple(plan.home(name) for name in names)
+
+    def _once(self, kind: str, segment: Segment, plan: StripPlan, find: Callable[[], float]) -> float:
+        """Look up what has been found before."""
+        key = kind, segment, self._homes_of(segment.nodes, plan)
+        if key not in self._known:
+            self._known[key] = find()
+        return self._known[key]
 
     def _improve(self, plan: StripPlan, depth: int) -> StripPlan:
         """Take the fastest strips that fit, segment by segment."""
@@ -148,8 +191,12 @@ class _Search:
         return plan
 
     def _words(self, segment: Segment, plan: StripPlan) -> int:
-        rings = segment_rings(self.graph, segment, plan, self.config.tile_size)
-        return sum(ring.words for ring in rings.values())
+        size = self.config.tile_size
+
+        def find() -> float:
+            return sum(ring.words for ring in segment_rings(self.graph, segment, plan, size).values())
+
+        return int(self._once("words", segment, plan, find))
 
     def _missing(self, plan: StripPlan, depth: int) -> int:
         """Words that are missing in a bank, over all nodes."""
@@ -188,7 +235,10 @@ class _Search:
         return sum(self._cycles(segment, plan) for segment in plan.segments.values())
 
     def _cycles(self, segment: Segment, plan: StripPlan) -> float:
-        """Predicted cycles of a segment."""
+        return self._once("cycles", segment, plan, lambda: self._predict(segment, plan))
+
+    def _predict(self, segment: Segment, plan: StripPlan) -> float:
+        """Cycles of a segment."""
         graph, size = self.graph, self.config.tile_size
         rows = SegmentRows(graph, segment, size)
         nodes = [graph.nodes[index] for index in segment.nodes]
