@@ -109,7 +109,7 @@ def test_interrupts_through_pynqs_own_controller(board):
         + """
 from espalier.runtime.overlay import EspalierOverlay
 overlay = EspalierOverlay(BIT)
-with Accelerator("small.image", overlay) as accelerator:
+with Accelerator("small.image", overlay, interrupt=True) as accelerator:
     waits = []
     wait = accelerator.device.wait
     accelerator.device.wait = lambda seconds: waits.append(wait(seconds)) or waits[-1]
@@ -138,7 +138,7 @@ with Accelerator("small.image", overlay) as accelerator:
     found, ticks = asyncio.run(both())
     assert all(np.array_equal(a, b) for a, b in zip(outputs + outputs[:1], found, strict=True)) and ticks > 6
     assert accelerator.driver.interrupt
-with Accelerator("small.image", overlay, interrupt=False) as accelerator:
+with Accelerator("small.image", overlay) as accelerator:
     assert all(np.array_equal(accelerator.run(t), o) for t, o in zip(tensors, outputs, strict=True))
 np.save("outputs.npy", np.stack(outputs))
 """
@@ -154,7 +154,7 @@ def test_self_test_profile_throughput_and_another_model(board):
         board,
         HEAD
         + """
-with Accelerator("small.image", BIT) as accelerator:
+with Accelerator("small.image", BIT, interrupt=True) as accelerator:
     print(accelerator.self_test())
     print(accelerator.profile())
     result = accelerator.throughput_test(4)
@@ -232,7 +232,7 @@ content = open(BIT, "rb").read()
 open("real.bit", "wb").write(content.replace(b"ESPA-REI", b"ABCD-EFG").replace(b"APSE", b"DCBA"))
 import shutil; shutil.copy("{BIT[:-4]}.hwh", "real.hwh")
 refused("small.image", "real.bit")
-with Accelerator("small.image", BIT) as accelerator:
+with Accelerator("small.image", BIT, interrupt=True) as accelerator:
     assert accelerator.self_test().passed
 """,
     )
@@ -249,11 +249,11 @@ def test_a_forgotten_flush_and_a_freed_buffer(board):
         HEAD
         + """
 from espalier.errors import EspalierError
-with Accelerator("small.image", BIT) as accelerator:
+with Accelerator("small.image", BIT, interrupt=True) as accelerator:
     first, second = (accelerator.random_tensor(seed) for seed in range(2))
     good = accelerator.run(first), accelerator.run(second)
     assert not np.array_equal(*good)
-    buffer = accelerator._slot(0).buffers["INPUT"]
+    buffer = accelerator.session.slot(0).buffers["INPUT"]
     buffer.flush = lambda: None
     assert np.array_equal(accelerator.run(first), good[1])
     del buffer.flush
@@ -280,7 +280,7 @@ def test_faults_are_reported_and_the_next_call_works(board):
         board,
         HEAD
         + """
-with Accelerator("small.image", BIT) as accelerator:
+with Accelerator("small.image", BIT, interrupt=True) as accelerator:
     tensor = accelerator.random_tensor()
     good = accelerator.run(tensor)
     simulator = accelerator.device.overlay.device.simulated.simulator
@@ -297,10 +297,9 @@ with Accelerator("small.image", BIT) as accelerator:
     fails(DeviceFault)
     simulator.allow("faulty", 0, 0)
     assert np.array_equal(accelerator.run(tensor), good) and accelerator.driver.interrupt
-    # The bitstream is loaded again behind the driver's back.
-    overlay = accelerator.device.overlay
+    # The program gets lost behind the driver's back.
     accelerator.driver.reset()
-    accelerator.device.owner = accelerator
+    accelerator.device.owner = accelerator.session
     fails(DeviceFault)
     assert np.array_equal(accelerator.run(tensor), good)
 """,
@@ -315,7 +314,7 @@ def test_two_processes_do_not_share_a_board(board, tmp_path):
     holder = (
         HEAD
         + """
-with Accelerator("small.image", BIT) as accelerator:
+with Accelerator("small.image", BIT, interrupt=True) as accelerator:
     accelerator.run(accelerator.random_tensor())
     print("running", flush=True)
     sys.stdin.readline()
@@ -326,7 +325,7 @@ with Accelerator("small.image", BIT) as accelerator:
         HEAD
         + """
 try:
-    Accelerator("small.image", BIT)
+    Accelerator("small.image", BIT, interrupt=True)
     print("got it")
 except DeviceError as error:
     print(error)

@@ -12,7 +12,7 @@ from PIL import Image
 from espalier import numerics
 from espalier.arch.config import load_config
 from espalier.backend.compiler import lower_integer_graph
-from espalier.errors import DeviceError, ModelFileError, PictureError, TensorError
+from espalier.errors import DeviceError, DeviceFault, ModelFileError, PictureError, TensorError
 from espalier.runtime import Accelerator, IntegerDevice, Recorder, Replayer, load_model
 from espalier_sim.random_networks import random_network
 from espalier_sim.rtl_device import SimulatedDevice
@@ -120,6 +120,22 @@ def test_two_accelerators_share_a_device(rtl):
     assert not rtl.heap.live, "all buffers are freed"
 
 
+def test_another_user_of_the_device_aborts_what_runs(rtl):
+    models = classifier(0), classifier(1, filters=9)
+    with Accelerator(models[0], rtl) as first, Accelerator(models[1], rtl) as second:
+        outputs = first.run_many([first.random_tensor(seed) for seed in range(3)])
+        next(outputs)
+        tensor = second.random_tensor()
+        assert np.array_equal(second.run(tensor), expected(models[1], tensor))
+        with pytest.raises(DeviceFault, match="was given to another model while running classifier0"):
+            next(outputs)
+        assert np.array_equal(first.run(tensor), expected(models[0], tensor))
+        first.close()
+        first.close()
+        with pytest.raises(DeviceError, match="is closed"):
+            first.run(tensor)
+
+
 def test_nothing_else_while_run_many_is_at_work(rtl):
     with Accelerator(classifier(), rtl) as accelerator:
         tensors = [accelerator.random_tensor(seed) for seed in range(3)]
@@ -196,9 +212,8 @@ def test_self_test_names_what_fails(device):
         good = accelerator.self_test()
         assert good.passed and len(good.checks) == 5, str(good)
         reference = accelerator.model.reference()
-        object.__setattr__(
-            accelerator, "model", _Wrong(accelerator.model, lambda tensor: reference(tensor) ^ np.uint8(1))
-        )
+        wrong = _Wrong(accelerator.model, lambda tensor: reference(tensor) ^ np.uint8(1))
+        accelerator.session.model = wrong
         bad = accelerator.self_test()
     assert not bad.passed and [check.passed for check in bad.checks] == [True, True, True, False]
     assert "FAIL arithmetic: 10 of 10 values differ" in str(bad)

@@ -62,7 +62,7 @@ def check(accelerator, seed=0):
 
 
 def test_memory_that_never_answers(device):
-    with Accelerator(MODEL, device) as accelerator:
+    with Accelerator(MODEL, device, interrupt=True) as accelerator:
         check(accelerator)
         device.simulator.silence_memory(True)
         with pytest.raises(DeviceTimeout, match=DOING) as caught:
@@ -79,7 +79,7 @@ def test_memory_that_never_answers(device):
 
 def test_a_hang_in_mid_run_names_the_layer(device):
     layers = [layer.name for layer in MODEL.image.metadata.layers]
-    with Accelerator(MODEL, device) as accelerator:
+    with Accelerator(MODEL, device, interrupt=True) as accelerator:
         check(accelerator)
         middle = accelerator.last_cycles // 2
         # The core hangs, not the bus: the accelerator waits for output words that the memory never takes.
@@ -97,7 +97,7 @@ def test_a_time_out_while_polling(device):
             DeviceTimeout, match=r"has not finished in 1e-05 s while .*it was reset, and the next"
         ):
             accelerator.run(accelerator.random_tensor())
-        accelerator._timeout = None
+        accelerator.session.timeout = None
         check(accelerator)
 
 
@@ -115,7 +115,7 @@ def test_bus_errors(device, interrupt):
                 accelerator.run(accelerator.random_tensor())
             simulator.allow("faulty", 0, 0)
             check(accelerator, seed)
-        output = accelerator._slot(0).buffers["OUTPUT"]
+        output = accelerator.session.slot(0).buffers["OUTPUT"]
         simulator.allow("faulty", output.address, len(output.array))
         with pytest.raises(DeviceFault, match="error AXI_WRITE"):
             accelerator.run(accelerator.random_tensor())
@@ -128,7 +128,7 @@ def test_a_lost_interrupt_costs_a_warning_and_polling_goes_on(device):
         device.simulator.idle(device._cycles(seconds))
         return False
 
-    with Accelerator(MODEL, device) as accelerator:
+    with Accelerator(MODEL, device, interrupt=True) as accelerator:
         device.plans = [lost]
         with pytest.warns(RuntimeWarning, match="no interrupt has come although the command is done"):
             check(accelerator)
@@ -137,7 +137,7 @@ def test_a_lost_interrupt_costs_a_warning_and_polling_goes_on(device):
 
 
 def test_early_interrupts_are_no_results(device):
-    with Accelerator(MODEL, device) as accelerator:
+    with Accelerator(MODEL, device, interrupt=True) as accelerator:
         for count in (1, 2, 5):
             device.plans = [lambda seconds: True] * count
             check(accelerator, count)
@@ -168,7 +168,7 @@ def test_a_reset_by_somebody_else(device, interrupt):
 
 def test_a_program_that_somebody_else_replaced(device):
     """Not by an interrupt, but between two calls."""
-    with Accelerator(MODEL, device) as accelerator:
+    with Accelerator(MODEL, device, interrupt=True) as accelerator:
         check(accelerator)
         device.write(offset_of("CONTROL"), Control.RESET)
         device.simulator.idle(2000)
@@ -181,15 +181,15 @@ def test_damaged_images_are_refused(device, tmp_path):
     content = bytearray(MODEL.image.to_bytes())
     content[-100] ^= 1
     (tmp_path / "damaged.image").write_bytes(content)
-    with Accelerator(MODEL, device) as accelerator:
+    with Accelerator(MODEL, device, interrupt=True) as accelerator:
         with pytest.raises(ModelFileError, match=r"damaged: checksum of the program"):
             accelerator.load(tmp_path / "damaged.image")
         check(accelerator)
 
 
 def test_a_program_damaged_in_memory(device):
-    with Accelerator(MODEL, device) as accelerator:
-        program = accelerator._buffers["PROGRAM"]
+    with Accelerator(MODEL, device, interrupt=True) as accelerator:
+        program = accelerator.session.shared["PROGRAM"]
         program.memory[0] = 99  # not flushed by the driver: only the accelerator sees it
         program.flush = lambda: None
         device.owner = None
@@ -204,7 +204,7 @@ def test_a_program_damaged_in_memory(device):
 def test_a_buffer_freed_too_early(device, register, channel, interrupt):
     with Accelerator(MODEL, device, interrupt=interrupt) as accelerator:
         check(accelerator)
-        buffer = accelerator._slot(0).buffers[register]
+        buffer = accelerator.session.slot(0).buffers[register]
         buffer.free()
         address = f"{channel} 0x{buffer.address:x}"
         with pytest.raises(
@@ -215,13 +215,13 @@ def test_a_buffer_freed_too_early(device, register, channel, interrupt):
 
 
 def test_a_forgotten_flush_gives_the_picture_before(device):
-    with Accelerator(MODEL, device) as accelerator:
+    with Accelerator(MODEL, device, interrupt=True) as accelerator:
         first = accelerator.run(accelerator.random_tensor(1))
-        source = accelerator._slot(0).buffers["INPUT"]
+        source = accelerator.session.slot(0).buffers["INPUT"]
         source.flush = lambda: None
         assert np.array_equal(accelerator.run(accelerator.random_tensor(2)), first)
         del source.flush
-        target = accelerator._slot(0).buffers["OUTPUT"]
+        target = accelerator.session.slot(0).buffers["OUTPUT"]
         target.invalidate = lambda: None
         assert np.array_equal(accelerator.run(accelerator.random_tensor(2)), first)
         del target.invalidate
@@ -230,12 +230,12 @@ def test_a_forgotten_flush_gives_the_picture_before(device):
 
 def test_any_power_up_state(device):
     """A process before was killed in mid-run, and left whatever there can be in the registers."""
-    with Accelerator(MODEL, device) as accelerator:
+    with Accelerator(MODEL, device, interrupt=True) as accelerator:
         check(accelerator)
-        slot = accelerator._slot(0)
-        accelerator._start(slot)
+        slot = accelerator.session.slot(0)
+        accelerator.session.start(slot)
         assert device.read(offset_of("STATUS")) & Status.BUSY
-        with Accelerator(classifier(4), device) as other:
+        with Accelerator(classifier(4), device, interrupt=True) as other:
             for register in REGISTERS:
                 if register.access == "rw":
                     device.write(register.offset, 0xFFFFFFFF)
@@ -248,7 +248,7 @@ def test_an_interrupted_call_leaves_nothing_behind(device):
         device.simulator.idle(100)
         raise KeyboardInterrupt
 
-    with Accelerator(MODEL, device) as accelerator:
+    with Accelerator(MODEL, device, interrupt=True) as accelerator:
         device.plans = [stop]
         with pytest.raises(KeyboardInterrupt):
             accelerator.run(accelerator.random_tensor())
@@ -266,7 +266,7 @@ def test_an_interrupted_call_leaves_nothing_behind(device):
 
 
 def test_closing_while_the_memory_does_not_answer(device):
-    accelerator = Accelerator(MODEL, device)
+    accelerator = Accelerator(MODEL, device, interrupt=True)
     device.simulator.silence_memory(True)
     with pytest.raises(DeviceTimeout):
         accelerator.run(accelerator.random_tensor())

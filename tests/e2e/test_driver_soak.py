@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from driver_networks import CONFIG, classifier
 
+from espalier.arch.config import load_config
 from espalier.runtime import Accelerator, load_model
 from espalier_sim.random_networks import random_network
 from espalier_sim.rtl_device import SimulatedDevice
@@ -75,3 +76,17 @@ def test_a_thousand(tiny_simulator):
         memory = soak(device, networks(4), 1000, random.Random(2))
     # Caches of the Python side fill in the beginning; after that it is flat.
     assert max(memory[10:]) - memory[9] < 16 << 20, memory
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.xdist_group("zcu104")
+def test_a_hundred_on_zcu104(tools):
+    """Ten pictures ten times each through the built-in ResNet-18."""
+    config = load_config("zcu104")
+    with SimulatedDevice(config) as device, Accelerator("resnet18", device, target="zcu104") as own:
+        tensors = [own.random_tensor(seed) for seed in range(10)]
+        reference = own.model.reference()
+        wanted = [reference(tensor) for tensor in tensors]
+        for number, found in enumerate(own.run_many(tensors * 10)):
+            assert np.array_equal(found, wanted[number % 10]), number

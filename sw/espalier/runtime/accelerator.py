@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -12,11 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from espalier.arch.registers import Control
 from espalier.backend.image import ProgramImage
-from espalier.errors import DeviceError, DeviceTimeout, TensorError
+from espalier.errors import DeviceError, TensorError
 from espalier.ir.graph import IntegerGraph
-from espalier.runtime.device import Buffer, Device
 from espalier.runtime.driver import Driver
 from espalier.runtime.measure import (
     Profile,
@@ -26,14 +23,13 @@ from espalier.runtime.measure import (
     run_self_test,
     seconds_of,
 )
-from espalier.runtime.model import BufferSpec, Model, load_model
+from espalier.runtime.model import Model, load_model
 from espalier.runtime.open_device import open_device
 from espalier.runtime.preprocess import Preprocessing, resize_picture
-from espalier.runtime.tiles import TileBuffer
+from espalier.runtime.session import Session, Slot
 
 Bytes = npt.NDArray[np.uint8]
 _SLOTS = 2  # one picture is prepared while another one runs
-_STRANDED: list[Buffer] = []
 
 
 class Score(NamedTuple):
@@ -43,24 +39,14 @@ class Score(NamedTuple):
     score: float
 
 
-class _Slot:
-    """The buffers of one picture, used again and again."""
-
-    def __init__(self, device: Device, specs: Iterable[BufferSpec], model: Model) -> None:
-        self.buffers = {spec.register: device.allocate(spec.count, spec.access) for spec in specs}
-        size = model.config.tile_size
-        self.input = TileBuffer(self.buffers["INPUT"].array, model.image.input, size)
-        self.output = TileBuffer(self.buffers["OUTPUT"].array, model.image.output, size)
-        self.input.clear()
-
-
 class Accelerator:
     """A network on an accelerator; a context manager. One thread at a time may use it.
 
     model: a compiled image or its file; or a compressed network, its .espalier file or the name of a built-in
     one, compiled for `target` first. device: a .bit file or an `EspalierOverlay` (a PYNQ board), "integer"
-    (the integer model, no hardware), or any `Device`. interrupt: wait for interrupts; otherwise poll, as also
-    where interrupts get lost. timeout: seconds that a command may take; None: derived from the prediction.
+    (the integer model, no hardware), or any `Device`. interrupt: wait for interrupts, which leaves the
+    processor to others; otherwise, and where interrupts get lost, poll, which takes less time. timeout:
+    seconds that a command may take; None: derived from the prediction.
 
     Raises:
         ModelFileError: the model is missing, damaged, or compiled for other hardware.
@@ -74,16 +60,13 @@ class Accelerator:
         device: Any,
         *,
         target: str | None = None,
-        interrupt: bool = True,
+        interrupt: bool = False,
         timeout: float | None = None,
     ) -> None:
         self._target, self._interrupt, self._timeout = target, interrupt, timeout
-        self._buffers: dict[str, Buffer] = {}
-        self._slots: list[_Slot] = []
-        self._running: _Slot | None = None
-        self.last_cycles = 0  # clock cycles of the last picture; 0 where none are counted
         loaded = load_model(model, target)
         self.device, self._opened = open_device(device, loaded)
+        self.session: Session | None = None
         try:
             self.load(loaded)
         except BaseException:
@@ -105,37 +88,50 @@ class Accelerator:
             ModelFileError, DeviceError: as when the accelerator was made.
 
         """
-        self._check_idle()
         loaded = load_model(model, self._target)
-        driver = Driver(self.device, loaded.config, self._interrupt)
-        driver.identify()
-        driver.reset()
-        learn = getattr(self.device, "learn", None)
-        if learn is not None:
-            learn(loaded)
-        self._free()
-        self.model, self.driver = loaded, driver
-        driver.layers = [layer.name for layer in loaded.image.metadata.layers]
-        self._shared = {spec.register: spec for spec in loaded.buffers() if not spec.per_picture}
-        for spec in self._shared.values():
-            self._buffers[spec.register] = self.device.allocate(spec.count, spec.access)
-        self._ready()
+        if self.session is not None:
+            self.session.check_idle()
+        session = Session(self.device, loaded, self._interrupt, self._timeout)
+        if self.session is not None:
+            self.session.close()
+        self.session = session
+        session.ready()
 
     def close(self) -> None:
         """Free buffers and device; a picture that is still running is aborted. A second call does nothing."""
-        driver = getattr(self, "driver", None)
-        try:
-            if driver is not None and not driver.idle:
-                driver.reset()
-            self._free()
-        except DeviceTimeout as error:
-            # It may still write there, so that the memory stays taken as long as this process lives.
-            _STRANDED.extend([*self._buffers.values(), *(b for s in self._slots for b in s.buffers.values())])
-            warnings.warn(str(error), RuntimeWarning, stacklevel=2)
-        self._running = None
+        session, self.session = self.session, None
+        if session is not None:
+            session.close()
         if self._opened:
             self._opened = False
             self.device.close()
+
+    @property
+    def open_session(self) -> Session:
+        """What runs the model: driver and buffers.
+
+        Raises:
+            DeviceError: the accelerator was closed.
+
+        """
+        if self.session is None:
+            raise DeviceError(f"the accelerator on {self.device.name} is closed")
+        return self.session
+
+    @property
+    def model(self) -> Model:
+        """The network."""
+        return self.open_session.model
+
+    @property
+    def driver(self) -> Driver:
+        """The driver of the registers."""
+        return self.open_session.driver
+
+    @property
+    def last_cycles(self) -> int:
+        """Clock cycles of the last picture; 0 where none are counted."""
+        return self.open_session.last_cycles
 
     @property
     def name(self) -> str:
@@ -224,26 +220,17 @@ class Accelerator:
                 afresh.
 
         """
-        self._check_idle()
-        self._ready()
-        slot = self._slot(0)
-        slot.input.write(tensor)
-        self._start(slot)
-        self._finish()
-        return self._output(slot)
+        session, slot = self._prepared(tensor)
+        session.start(slot)
+        session.finish()
+        return session.output(slot)
 
     async def run_async(self, tensor: Bytes) -> Bytes:
         """Do as `run`, while other coroutines run."""
-        self._check_idle()
-        self._ready()
-        slot = self._slot(0)
-        slot.input.write(tensor)
-        self._start(slot)
-        try:
-            await self.driver.finish_async(self._expected(), self._timeout)
-        finally:
-            self._ended()
-        return self._output(slot)
+        session, slot = self._prepared(tensor)
+        session.start(slot)
+        await session.finish_async()
+        return session.output(slot)
 
     def run_many(self, tensors: Iterable[Bytes]) -> Iterator[Bytes]:
         """Run tensors one after the other and yield the outputs; one is prepared while the one before runs.
@@ -254,25 +241,23 @@ class Accelerator:
             TensorError, DeviceFault: as `run`, at the tensor that is to blame.
 
         """
-        self._check_idle()
-        self._ready()
-        before: _Slot | None = None
+        session = self._ready()
+        before: Slot | None = None
         try:
             for number, tensor in enumerate(tensors):
-                slot = self._slot(number % _SLOTS)
+                slot = session.slot(number % _SLOTS)
                 slot.input.write(tensor)
                 if before is not None:
-                    self._finish()
-                self._start(slot)
+                    session.finish()
+                session.start(slot)
                 if before is not None:
-                    yield self._output(before)
+                    yield session.output(before)
                 before = slot
             if before is not None:
-                self._finish()
-                yield self._output(before)
+                session.finish()
+                yield session.output(before)
         finally:
-            if self._running is not None:
-                self._finish()
+            session.finish_running()
 
     def throughput_test(self, count: int = 16) -> dict[str, float]:
         """Measure random pictures one after the other; the keys are those of FINN's drivers.
@@ -300,9 +285,8 @@ class Accelerator:
 
     def time_copies(self, tensor: Bytes) -> tuple[float, float, float, float]:
         """Seconds of the host: packing a tensor, flushing it, invalidating the output, unpacking it."""
-        self._check_idle()
-        self._ready()
-        slot = self._slot(0)
+        session = self._ready()
+        slot = session.slot(0)
         return (
             seconds_of(lambda: slot.input.write(tensor)),
             seconds_of(slot.buffers["INPUT"].flush),
@@ -310,71 +294,14 @@ class Accelerator:
             seconds_of(slot.output.read),
         )
 
-    def _check_idle(self) -> None:
-        if self._running is not None and not self.driver.idle:
-            raise DeviceError(
-                f"{self.name}: a picture is still running; take the outputs of `run_many` first"
-            )
+    def _ready(self) -> Session:
+        session = self.open_session
+        session.check_idle()
+        session.ready()
+        return session
 
-    def _ready(self) -> None:
-        """Make sure that the own program is loaded and nothing runs."""
-        if not self.driver.idle:
-            self.driver.reset()
-            self._free_slots()  # whatever went wrong, it was not with new buffers
-        if self.device.owner is not self:
-            self._load_program()
-
-    def _load_program(self) -> None:
-        content = self.model.image.program
-        program = self._buffers["PROGRAM"]
-        program.array[: len(content)] = np.frombuffer(content, np.uint8)
-        program.array[len(content) :] = 0
-        program.flush()
-        self.driver.load(program, self._shared["PROGRAM"].count, self)
-        for register, buffer in self._buffers.items():
-            self.driver.point(register, buffer)
-
-    def _slot(self, number: int) -> _Slot:
-        while len(self._slots) <= number:
-            specs = [spec for spec in self.model.buffers() if spec.per_picture]
-            self._slots.append(_Slot(self.device, specs, self.model))
-        return self._slots[number]
-
-    def _start(self, slot: _Slot) -> None:
-        slot.buffers["INPUT"].flush()
-        for register, buffer in slot.buffers.items():
-            self.driver.point(register, buffer)
-        self._running = slot
-        self.driver.start(Control.START, f"running {self.model.name}")
-
-    def _expected(self) -> float:
-        return self.driver.seconds(self.model.image.metadata.predicted_cycles)
-
-    def _finish(self) -> None:
-        try:
-            self.driver.finish(self._expected(), self._timeout)
-        finally:
-            self._ended()
-
-    def _ended(self) -> None:
-        self._running = None
-        if self.driver.idle and self.device.has_counters:
-            self.last_cycles = self.driver.read("CYCLES")
-
-    def _output(self, slot: _Slot) -> Bytes:
-        slot.buffers["OUTPUT"].invalidate()
-        return slot.output.read()
-
-    def _free_slots(self) -> None:
-        for slot in self._slots:
-            for buffer in slot.buffers.values():
-                buffer.free()
-        self._slots.clear()
-
-    def _free(self) -> None:
-        self._free_slots()
-        for buffer in self._buffers.values():
-            buffer.free()
-        self._buffers.clear()
-        if getattr(self, "device", None) is not None and self.device.owner is self:
-            self.device.owner = None
+    def _prepared(self, tensor: Bytes) -> tuple[Session, Slot]:
+        session = self._ready()
+        slot = session.slot(0)
+        slot.input.write(tensor)
+        return session, slot
