@@ -12,7 +12,7 @@ from espalier.backend.decode import tile_walk
 from espalier.backend.synthetic import RandomNetwork
 from espalier.errors import InternalError
 from espalier.estimate import latencies
-from espalier.estimate.dma import store_end
+from espalier.estimate.dma import Store
 from espalier.estimate.jobs import Job, Progress, WindowPlan, Word
 from espalier.estimate.machine import Machine
 from espalier.estimate.report import estimate_program
@@ -185,7 +185,7 @@ def test_tiles_from_small_parts_wait_for_windows_from_there():
     """Bank 3 of zcu104 has a small part from word 2048 on: of this tensor the channels from 548 on."""
     small = SmallParts(load_config("zcu104"))
     words = [(10 + number, residual_word(channel)) for number, channel in enumerate((600, 601, 100, 602))]
-    port = TilePort([words], (), small)
+    port = TilePort([words, []], (), small)
     window = {"in_base": 0, "in_pitch": 1, "in_ring": 0, "in_channels": 2100}
 
     def run():
@@ -215,14 +215,31 @@ def test_windows_around_the_map_are_read_where_their_addresses_wrap_to():
     assert not small.refuses(latencies.WINDOW_READ + 1, 6)
 
 
-def test_a_store_reads_every_other_cycle_from_small_parts():
+def stored(config, base, residuals=()):
+    """Cycle in which a STORE of 16 words has ended; residuals: tiles that a branch asks for meanwhile."""
     fields = {"in_pitch": 1, "in_ring": 0, "in_tiles_x": 1, "in_channels": 8, "store_beats": 1}
-    fields["dram_words"], rows = 16, [{"tile_y0": 0}]
+    fields |= {"dram_words": 16, "in_base": base}
+    store = Store(config)
+    port = TilePort([list(residuals), store.words], (), SmallParts(config))
+    store.start(LayerWork(Opcode.STORE, fields, [{"tile_y0": 0}], [], []), 0)
+    for client in range(2):
+        port.find(client)
+    while store.end is None:
+        if port.turn < port.done:
+            port.find(port.take())
+        elif (read := port.finish()) is not None and read[0] == 1:
+            store.read(port.reading)
+            port.find(1)
+    return store.end
+
+
+def test_a_store_reads_every_other_cycle_from_small_parts():
     config = load_config("zcu104")
-    small = SmallParts(config)
-    ends = [
-        store_end(LayerWork(Opcode.STORE, fields | {"in_base": base}, rows, [], []), 0, small, config)
-        for base in (0, 2048)
-    ]
     # Only the second tile row lies in a bank with a small part: its eight words, the last of them once more.
-    assert ends[1] - ends[0] == 7
+    assert stored(config, 2048) - stored(config, 0) == 7
+
+
+def test_residual_tiles_are_read_before_tiles_to_store():
+    config = load_config("zcu104")
+    residuals = [(cycle, residual_word(0)) for cycle in range(100)]
+    assert stored(config, 0) < 100 < stored(config, 0, residuals)

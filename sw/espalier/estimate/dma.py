@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 
 from espalier.arch.config import HardwareConfig
@@ -10,7 +9,6 @@ from espalier.arch.program import POOL_BRANCH
 from espalier.estimate import latencies
 from espalier.estimate.ddr import ReadPort, WritePort
 from espalier.estimate.jobs import Job, Waiting, Word, bank_of
-from espalier.estimate.small_parts import SmallParts
 from espalier.estimate.work import LayerWork
 
 
@@ -69,26 +67,55 @@ class Load:
         yield
 
 
-def store_end(work: LayerWork, start: int, small: SmallParts, config: HardwareConfig) -> int:
-    """Cycle in which what waits for a STORE can be executed, which is executed in cycle `start`.
+class Store:
+    """The DMA as a reader of the feature memory.
 
-    A word from a small part takes two cycles. What windows and residual tiles that are read meanwhile hold
-    up is not counted.
+    words: for the port of single reads, in order. end: when what waits for the STORE can be executed, None as
+    long as that is not known.
     """
-    fields = work.fields
-    first = work.branch_fields[POOL_BRANCH]["tile_y0"] * fields["in_tiles_x"]
-    asked = read = -1
-    gap, sent = 1, deque([0] * latencies.STORE_DEPTH, latencies.STORE_DEPTH)
-    port, words = WritePort(config), fields["dram_words"]
-    for number in range(words):
-        tile, channel = divmod(number, fields["in_channels"])
-        room = sent[0] + latencies.STORE_TRIP if number >= latencies.STORE_DEPTH else 0
-        asked = max(asked + 1, room)
-        read = max(asked, read + gap)
-        gap = 2 if small.holds(fields, "in", divmod(first + tile, fields["in_tiles_x"]), channel) else 1
-        for beat in range(fields["store_beats"]):
-            last = number == words - 1 and beat == fields["store_beats"] - 1
-            moved = port.beat(start + read, last)
-            if beat == 0:
-                sent.append(moved - start)
-    return port.answered + latencies.STORE
+
+    def __init__(self, config: HardwareConfig) -> None:
+        self.config = config
+        self.words: list[Waiting] = []
+        self.end: int | None = 0
+        self._reads: list[int] = []  # of this STORE
+        self._steps: Iterator[None] = iter(())
+
+    def start(self, work: LayerWork, cycle: int) -> None:
+        """Start a STORE that is executed in `cycle`."""
+        self.end = None
+        self._reads = []
+        self._steps = self._store(Job(work, cycle, 0), cycle)
+        next(self._steps)
+
+    def read(self, cycle: int) -> None:
+        """Note that the next word was read."""
+        self._reads.append(cycle)
+        next(self._steps, None)
+
+    def _store(self, job: Job, start: int) -> Iterator[None]:
+        """Yield whenever it is not known when the next word was read."""
+        fields, port = job.work.fields, WritePort(self.config)
+        columns, channels, words = fields["in_tiles_x"], fields["in_channels"], fields["dram_words"]
+        first = job.work.branch_fields[POOL_BRANCH]["tile_y0"] * columns
+        asked, sent = start - 1, [start] * words
+        for number in range(words + latencies.STORE_DEPTH):
+            if number >= latencies.STORE_DEPTH:
+                done = number - latencies.STORE_DEPTH
+                while len(self._reads) <= done:
+                    yield
+                earliest = self._reads[done] - latencies.STORE_ASKED - latencies.TILE
+                for beat in range(fields["store_beats"]):
+                    last = done == words - 1 and beat == fields["store_beats"] - 1
+                    moved = port.beat(earliest, last)
+                    if beat == 0:
+                        sent[done] = moved
+                asked = max(asked, sent[done] + latencies.STORE_TRIP - 1)
+            if number < words:
+                asked += 1
+                tile, channel = divmod(number, channels)
+                place = divmod(first + tile, columns)
+                word = Word(job, place, bank_of(place), channel, False, number == words - 1)
+                self.words.append((asked + latencies.STORE_ASKED, word))
+        self.end = port.answered + latencies.STORE
+        yield

@@ -98,6 +98,7 @@ READS_AHEAD = 4  # bursts of an engine that are under way
 LOAD_WORD = 2  # last beat of a word, to the word waiting for the write port
 LOAD_END = 18  # last word accepted to EXECUTE of what waits for the LOAD
 STORE_DEPTH = 8  # tile words that a STORE asks for ahead
+STORE_ASKED = 5  # EXECUTE of STORE to its first word waiting for its turn
 STORE_TRIP = 16  # a word's first beat goes out, to the one of the word that takes its place
 STORE = 23  # EXECUTE of STORE to EXECUTE of what waits for it, without words and the last answer
 UNANSWERED = 8  # bursts written whose answers are missing

@@ -48,7 +48,7 @@ class Machine:
         self.ends: list[tuple[int, Job]] = []
         self._quiet = 0  # from when on nothing is at work
         self._at_work = 0  # jobs
-        self._stored = 0  # when the latest STORE has ended
+        self.store = dma.Store(config)
         self.cycles = 0
         clients: list[Branch | PoolUnit] = [*self.branches, self.pool]
         self._clients = clients
@@ -59,7 +59,7 @@ class Machine:
         second = WordPort(count, words[count:], latencies.WRITTEN_SECOND, (first,))
         self._ports = first, second
         self._small = SmallParts(config)
-        tiles = [branch.state.tiles for branch in self.branches]
+        tiles = [*(branch.state.tiles for branch in self.branches), self.store.words]
         self._tiles = TilePort(tiles, (first, second), self._small)
         self._wakes = [NEVER] * count
         self._wake = NEVER
@@ -99,9 +99,14 @@ class Machine:
                     self._read(event)
 
     def _read_tile(self) -> None:
-        """Read a residual tile, unless it has to give way."""
+        """Read a residual tile or one to store, unless it has to give way."""
         read = self._tiles.finish()
-        if read is not None:
+        if read is None:
+            return
+        if read[0] == len(self.branches):
+            self.store.read(self._tiles.reading)
+            self._tiles.find(read[0])
+        else:
             self.branches[read[0]].tile(self._tiles.reading)
             self._follow(read[0])
 
@@ -139,6 +144,7 @@ class Machine:
     def _find(self) -> None:
         """See what all wait for now."""
         self._windows.find()
+        self._tiles.find(len(self.branches))
         self._ports[1].find(len(self.branches))
         self._ports[1].find(len(self.branches) + 1)
         for index in range(len(self.branches)):
@@ -203,7 +209,7 @@ class Machine:
                 self.load.start(work, time)
                 time += latencies.DMA_STARTED
             elif work.opcode == Opcode.STORE:
-                self._stored = dma.store_end(work, time, self._small, self.config)
+                self.store.start(work, time)
                 time += latencies.DMA_STARTED
             elif work.opcode in (Opcode.CONV, Opcode.POOL):
                 job = self._offer(work, time + latencies.OFFER)
@@ -214,19 +220,22 @@ class Machine:
     def _until_free(self, work: LayerWork) -> Iterator[_Condition]:
         """Wait until it is known when what a descriptor waits for has ended."""
         if _is_barrier(work):
-            yield lambda: not self._at_work and self.load.end is not None
-        elif _waits_for_load(work):
+            yield lambda: not self._at_work
+        if _waits_for_load(work):
             yield lambda: self.load.end is not None
+        if _waits_for_store(work):
+            yield lambda: self.store.end is not None
 
     def _free(self, work: LayerWork) -> int:
         """Cycle in which it has ended."""
-        everything = _is_barrier(work)
-        waits = [self._quiet] if everything else []
-        if everything or _waits_for_load(work):
+        waits = [0]
+        if _is_barrier(work):
+            waits.append(self._quiet)
+        if _waits_for_load(work):
             waits.append(self.load.end or 0)
-        if everything or work.opcode == Opcode.STORE or work.fields["wait_store"]:
-            waits.append(self._stored)
-        return max(waits, default=0)
+        if _waits_for_store(work):
+            waits.append(self.store.end or 0)
+        return max(waits)
 
     def _offer(self, work: LayerWork, cycle: int) -> Job:
         """Hand a layer to all that take it."""
@@ -283,9 +292,15 @@ def _is_barrier(work: LayerWork) -> bool:
 
 
 def _waits_for_load(work: LayerWork) -> bool:
-    """Whether a descriptor without barrier waits for the end of the LOAD before."""
+    """Whether a descriptor waits for the end of the LOAD before."""
     overlaps = work.fields["follows"] == Follows.LOAD or work.fields["during_load"]
-    return work.opcode == Opcode.LOAD or (work.opcode != Opcode.STORE and not overlaps)
+    layer = work.opcode in (Opcode.CONV, Opcode.POOL)
+    return _is_barrier(work) or work.opcode == Opcode.LOAD or (layer and not overlaps)
+
+
+def _waits_for_store(work: LayerWork) -> bool:
+    """Whether it waits for the end of the STORE before."""
+    return _is_barrier(work) or work.opcode == Opcode.STORE or bool(work.fields["wait_store"])
 
 
 def _program_words(work: LayerWork, config: HardwareConfig) -> int:

@@ -1,4 +1,4 @@
-"""Reads of residual tiles, which windows go before in the small parts of the banks."""
+"""Reads of residual tiles and of tiles to store, which windows go before in the small parts of the banks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from espalier.estimate.word_port import WordPort
 
 
 class TilePort(WordPort):
-    """Residual tiles that output stages ask for. A read from a small part waits for windows from there.
+    """Residual tiles that output stages ask for, then tiles of a STORE, which is the last client.
+
+    A read from a small part waits for windows from there.
 
     A read whose bank is written steps aside, so that one of another branch can go before it. `done`: of a
     read from a small part also the cycle in which that is seen; reading: cycle in which the tile that
@@ -18,7 +20,7 @@ class TilePort(WordPort):
     """
 
     def __init__(self, words: list[list[Waiting]], others: tuple[WordPort, ...], small: SmallParts) -> None:
-        """`words`: of every branch; others: ports that tiles give way to."""
+        """`words`: of every branch and of STORE; others: ports that tiles give way to."""
         super().__init__(0, words, latencies.TILE, others)
         self._small = small
         self._asking: tuple[int, Word] | None = None  # a read from a small part
@@ -26,11 +28,11 @@ class TilePort(WordPort):
         self.reading = 0
 
     def finish(self) -> tuple[int, Word] | None:
-        """Read the next tile: its branch and word; None if it has to give way."""
+        """Read the next tile: its client and word; None if it has to give way."""
         if self._asking is None:
             self.reading = self.done
             found = self._choose(self.done)
-            if found is None or not self._holds(found[1]):
+            if found is None or not self._holds(*found):
                 return found
             self._asking = found
             self.done = self.reading + 1
@@ -78,5 +80,10 @@ class TilePort(WordPort):
         elif self._on_way:
             self.done = max(self._free, self._on_way[0][0])
 
-    def _holds(self, word: Word) -> bool:
-        return self._small.holds(word.job.work.fields, "residual", word.place, word.channel)
+    def _choose_client(self, waiting: list[int]) -> int:
+        store = len(self.words) - 1
+        return super()._choose_client([client for client in waiting if client != store] or waiting)
+
+    def _holds(self, client: int, word: Word) -> bool:
+        tensor = "in" if client == len(self.words) - 1 else "residual"
+        return self._small.holds(word.job.work.fields, tensor, word.place, word.channel)

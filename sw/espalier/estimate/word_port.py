@@ -56,7 +56,7 @@ class WordPort:
     def take(self) -> int:
         """Give the turn to a client; returns its number."""
         turn = self.turn
-        chosen = self._order.choose([index for index, head in enumerate(self._heads) if head <= turn])
+        chosen = self._choose_client([index for index, head in enumerate(self._heads) if head <= turn])
         _, word = self.words[chosen][self._count[chosen]]
         self._count[chosen] += 1
         self._heads[chosen] = NEVER
@@ -68,6 +68,9 @@ class WordPort:
         self._find_done()
         self._find_turn()
         return self._first + chosen
+
+    def _choose_client(self, waiting: list[int]) -> int:
+        return self._order.choose(waiting)
 
     def finish(self) -> tuple[int, Word] | None:
         """Write or read the next word: its client and the word; None if it has to give way."""
