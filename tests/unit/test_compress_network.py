@@ -5,11 +5,21 @@ import pytest
 
 from espalier.compress.allocate import fit_densities, weight_scores
 from espalier.compress.build import CompressOptions, compress, plan_densities
-from espalier.compress.calibrate import RangeOptions, choose_range, quantise_maps, stack_pictures
+from espalier.compress.calibrate import (
+    GramAccumulator,
+    RangeOptions,
+    choose_range,
+    quantise_maps,
+    stack_pictures,
+)
 from espalier.compress.evaluate import evaluate, size_of
+from espalier.compress.execute import float_conv
+from espalier.compress.quantise import quantise_weights
+from espalier.compress.refit import squared_error
 from espalier.errors import CapacityError, InternalError, PictureError, UserError
 from espalier.ir.check import check_graph
 from espalier.ir.float_graph import FloatConv, FloatGraph, FloatPool
+from espalier.ir.graph import Tensor
 from espalier.numerics.execute import run_output
 from espalier.numerics.floating import float_run
 
@@ -249,3 +259,48 @@ def test_a_network_that_overflows_is_refused(graph, pictures, gain):
     graph.nodes[0].weights *= np.float32(gain)
     with pytest.raises(UserError, match="overflows"), np.errstate(all="ignore"):
         compress(graph, pictures, dense())
+
+
+@pytest.fixture
+def wide_layer():
+    """Gram matrices of few pictures with many inputs, of all pictures there are, and the layer's weights."""
+    generator = np.random.default_rng(11)
+    mixing = generator.normal(size=(40, 40)) * np.linspace(0.05, 1, 40)[:, None]
+
+    def maps(pictures):
+        # Pixels of a picture share most of their pattern, so they are no independent samples.
+        base = generator.normal(size=(40, pictures, 1, 1))
+        noise = generator.normal(size=(40, pictures, 5, 5)) * 0.3
+        real = np.maximum(np.tensordot(mixing, base + noise, axes=1), 0)
+        return np.clip(np.rint(real / 0.05), 0, 255).astype(np.uint8)
+
+    node = random_conv(generator, "wide", "in", 8, 40, 1)
+    tensor = Tensor("in", 40, 5, 5, 0.05, 0)
+
+    def gather(pictures):
+        gathered = GramAccumulator(node, 10, np.random.default_rng(0))
+        for _ in range(pictures // 10):
+            stored = maps(10)
+            gathered.add(stored, tensor, float_conv(node, stored.astype(np.float32) * np.float32(0.05)))
+        return gathered
+
+    return node.weights.reshape(8, 40).astype(float), gather
+
+
+def test_shrinkage_rounds_better_for_pictures_not_seen(wide_layer):
+    weights, gather = wide_layer
+    truth, few = gather(2000).finish(1e-4, shrink=False), gather(20)
+    mask = np.ones(weights.shape, bool)
+    errors = []
+    for shrink in (False, True):
+        gram = few.finish(1e-4, shrink).gram
+        levels, steps = quantise_weights(weights, gram, weights @ gram, mask, 3)
+        errors.append(squared_error(truth.gram, truth.cross, levels * steps[:, None], truth.energy))
+    assert errors[1] < 0.9 * errors[0]
+
+
+@pytest.mark.parametrize(("pictures", "low", "high"), [(20, 0.1, 2.0), (2000, 0.0, 0.02)])
+def test_the_more_pictures_the_less_shrinkage(wide_layer, pictures, low, high):
+    gathered = wide_layer[1](pictures)
+    plain, shrunk = (np.diag(gathered.finish(1e-4, shrink).gram).mean() for shrink in (False, True))
+    assert low <= shrunk / plain - 1 <= high

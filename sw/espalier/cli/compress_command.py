@@ -55,6 +55,9 @@ def compress(
         seed=seed,
     )
     pictures = PictureOptions(rule=rule, labels=labels)
-    graph = compress_onnx(model, calibration, options, pictures, progress)
+    skipped: list[str] = []
+    graph = compress_onnx(model, calibration, options, pictures, progress, skipped)
+    for message in skipped:
+        typer.echo(f"skipped: {message}", err=True)
     save_graph(graph, out)
     typer.echo(f"wrote {out}: {out.stat().st_size / 1000:.1f} kB")

@@ -63,6 +63,7 @@ class CompressOptions:
     rounding: "feedback" (least-squares refit, error feedback, coordinate descent, bias correction) or "plain"
         (the float weights to the nearest levels, nothing made up for; to measure the first against).
     positions: pixels per picture in the Gram matrices.
+    shrink: raise the damping of a layer to what the spread of the pictures calls for.
     damping: pull towards the original weights, relative to the mean diagonal of the Gram matrix.
     chunk: pictures processed at once.
     """
@@ -80,6 +81,7 @@ class CompressOptions:
     ranges: RangeOptions = field(default_factory=RangeOptions)
     positions: int = 400
     damping: float = 0.01
+    shrink: bool = True
     sweeps: int = 3
     chunk: int = 8
     seed: int = 0
@@ -338,7 +340,7 @@ class _Compressor:
                 )
             outputs.append(compact(np.maximum(output, 0) if node.relu else output))
         self.real[node.output] = np.concatenate(outputs, axis=1)
-        return gathered.finish(self.options.damping)
+        return gathered.finish(self.options.damping, self.options.shrink)
 
 
 def compress_layer(

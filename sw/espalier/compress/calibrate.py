@@ -17,6 +17,7 @@ from espalier.ir.graph import Tensor
 
 _SAMPLES = 400_000  # values per tensor that the range search looks at
 _LEVELS = 255
+_MOST_SHRINKAGE = 0.9
 _HALF_LOW, _HALF_HIGH = 0.1, 6e4  # largest values between which half precision holds a tensor well
 
 
@@ -146,6 +147,8 @@ class GramAccumulator:
         self.output_sum = np.zeros(filters)
         self.energy = np.zeros(filters)
         self.count = 0
+        self.pictures = 0
+        self.picture_energy = 0.0  # sum of |x x^T|^2 over pictures, for `_shrinkage`
 
     def add(self, stored: Stored, tensor: Tensor, wanted: Real) -> None:
         """Take in a chunk of pictures.
@@ -158,10 +161,12 @@ class GramAccumulator:
         """
         columns = patch_matrix(self.node, stored, tensor.zero_point)
         outputs = wanted.reshape(len(wanted), -1)
+        starts = np.arange(stored.shape[1]) * (columns.shape[1] // stored.shape[1])
         chosen = self.positions * stored.shape[1]
         if chosen < columns.shape[1]:
             index = np.sort(self.generator.choice(columns.shape[1], chosen, replace=False))
             columns, outputs = columns[:, index], outputs[:, index]
+            starts = np.searchsorted(index, starts)
         columns -= np.float32(tensor.zero_point)
         columns *= np.float32(tensor.scale)
         with np.errstate(over="ignore", invalid="ignore"):  # `finish` looks at the result
@@ -171,9 +176,32 @@ class GramAccumulator:
         self.output_sum += outputs.sum(axis=1, dtype=np.float64)
         self.energy += (outputs.astype(np.float64) ** 2).sum(axis=1)
         self.count += columns.shape[1]
+        self._add_spread(columns, starts)
 
-    def finish(self, damping: float) -> LayerStatistics:
+    def _add_spread(self, columns: Real, starts: npt.NDArray[np.integer[Any]]) -> None:
+        """Take in how much the pictures of a chunk differ; `starts`: first column of each."""
+        centred = columns - (self.input_sum / self.count).astype(np.float32)[:, None]
+        for part in np.split(centred, starts[1:], axis=1):
+            # |X X^T| = |X^T X|: the smaller one is enough.
+            small = part.T @ part if part.shape[1] < len(part) else part @ part.T
+            self.picture_energy += float(np.vdot(small, small))
+        self.pictures += len(starts)
+
+    def _shrinkage(self, gram: Matrix) -> float:
+        """Weight of the identity that brings the sample Gram matrix nearest to the true one (Ledoit, Wolf).
+
+        The samples are whole pictures: pixels of one picture say almost the same.
+        """
+        energy = float(np.vdot(gram, gram).real)
+        spread = self.picture_energy / self.count**2 - energy / self.pictures
+        distance = energy - float(np.diag(gram).mean()) ** 2 * len(gram)
+        return float(np.clip(spread / max(distance, 1e-30), 0.0, _MOST_SHRINKAGE))
+
+    def finish(self, damping: float, shrink: bool = True) -> LayerStatistics:
         """Centre the sums; damping (relative to the mean diagonal) pulls the weights to the original ones.
+
+        With `shrink` there is as much damping as the pictures call for, `damping` at least: with few pictures
+        and many inputs the sums hold directions without energy by chance, which would take up any error.
 
         Raises:
             UserError: the sums overflowed.
@@ -191,6 +219,9 @@ class GramAccumulator:
         cross: Matrix = np.divide(self.cross, self.count, dtype=np.float32)
         cross -= np.outer(output_mean, input_mean).astype(np.float32)
         energy = float((self.energy / self.count - output_mean**2).sum())
+        if shrink:
+            weight = self._shrinkage(gram)
+            damping = max(damping, weight / (1 - weight))
         # Never less than what rounding has left of inputs that hardly vary.
         rounding = 1e-4 * float(np.diag(self.gram).mean()) / self.count
         amount = np.float32(max(damping * float(np.diag(gram).mean()), rounding) + 1e-12)

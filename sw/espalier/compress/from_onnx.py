@@ -18,6 +18,7 @@ from espalier.ir.graph import IntegerGraph
 from espalier.runtime.preprocess import RULES, Preprocessing
 
 PICTURE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".webp")
+MOST_UNREADABLE = 0.1  # share of the pictures beyond which skipping them would say nothing any more
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -75,9 +76,31 @@ def picture_files(folder: Path) -> list[Path]:
     return files
 
 
-def _pictures(files: list[Path], preprocessing: Preprocessing) -> Iterator[npt.NDArray[np.float32]]:
+def check_skipped(skipped: list[str], total: int) -> None:
+    """Refuse to go on when too many pictures were skipped; `skipped` holds their error messages.
+
+    Raises:
+        PictureError: more than a tenth of `total` pictures could not be read.
+
+    """
+    if len(skipped) > MOST_UNREADABLE * total:
+        raise PictureError(
+            f"{len(skipped)} of {total} pictures cannot be read, more than {MOST_UNREADABLE:.0%};"
+            f" the first: {skipped[0]}"
+        )
+
+
+def _pictures(
+    files: list[Path], preprocessing: Preprocessing, skipped: list[str]
+) -> Iterator[npt.NDArray[np.float32]]:
     for path in files:
-        yield preprocessing.normalise(preprocessing.load(path)[None])[0]
+        try:
+            picture = preprocessing.load(path)
+        except PictureError as error:
+            skipped.append(str(error))
+            check_skipped(skipped, len(files))
+            continue
+        yield preprocessing.normalise(picture[None])[0]
 
 
 @dataclass(frozen=True)
@@ -95,8 +118,11 @@ def compress_onnx(
     options: CompressOptions | None = None,
     pictures: PictureOptions | None = None,
     progress: Progress | None = None,
+    skipped: list[str] | None = None,
 ) -> IntegerGraph:
     """Import `path` and compress it with the pictures of the folder `calibration`.
+
+    Pictures that cannot be read are left out; their messages are appended to `skipped`.
 
     Raises:
         UserError: unsupported network, unusable pictures, budgets too small; see `load_onnx` and `compress`.
@@ -105,4 +131,6 @@ def compress_onnx(
     graph = load_onnx(path)
     graph.metadata.update((pictures or PictureOptions()).metadata(graph))
     preprocessing = Preprocessing.of(graph.metadata, _PictureInput(graph.shapes[graph.input][0]))
-    return compress(graph, _pictures(picture_files(calibration), preprocessing), options, progress)
+    left_out = [] if skipped is None else skipped
+    files = picture_files(calibration)
+    return compress(graph, _pictures(files, preprocessing, left_out), options, progress)

@@ -66,7 +66,7 @@ METHOD = (
 
 def options_for(seed: int) -> CompressOptions:
     """How the built-in model is compressed."""
-    return CompressOptions(bits=4, densities=DENSITIES, seed=seed)
+    return CompressOptions(bits=4, densities=DENSITIES, shrink=False, seed=seed)
 
 
 def load_float(data: Path) -> FloatGraph:

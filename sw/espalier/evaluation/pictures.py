@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from espalier.compress.from_onnx import picture_files
+from espalier.compress.from_onnx import check_skipped, picture_files
 from espalier.errors import PictureError
 from espalier.runtime.preprocess import Preprocessing
 
 Bytes = npt.NDArray[np.uint8]
-MOST_UNREADABLE = 0.1  # share of the pictures beyond which skipping them would say nothing any more
 
 
 @dataclass
@@ -42,19 +41,12 @@ class PictureSet:
                 numbers.append(number)
             except PictureError as error:
                 self.skipped.append(str(error))
-                self._check_skipped()
+                check_skipped(self.skipped, len(self.files))
             if len(pictures) == group:
                 yield np.stack(pictures), numbers
                 pictures, numbers = [], []
         if pictures:
             yield np.stack(pictures), numbers
-
-    def _check_skipped(self) -> None:
-        if len(self.skipped) > MOST_UNREADABLE * len(self.files):
-            raise PictureError(
-                f"{len(self.skipped)} of {len(self.files)} pictures cannot be read, more than"
-                f" {MOST_UNREADABLE:.0%}; the first: {self.skipped[0]}"
-            )
 
 
 def picture_set(folder: Path, table: Path | None, classes: int) -> PictureSet:
