@@ -202,22 +202,3 @@ def test_tables_of_classes_that_do_not_fit(case, tmp_path, text, message):
     (tmp_path / "table.csv").write_text(text)
     with pytest.raises(PictureError, match=message):
         picture_set(case[0] / "pictures", tmp_path / "table.csv", 6)
-
-
-def test_few_unreadable_calibration_pictures_are_skipped_and_named(case, tmp_path):
-    folder, *_ = case
-    photos = tmp_path / "photos"
-    photos.mkdir()
-    for path in (folder / "pictures").iterdir():
-        (photos / path.name).write_bytes(path.read_bytes())
-    (photos / "03.png").write_bytes(b"no picture")
-    command = ["compress", str(folder / "net.onnx"), "--calibration", str(photos), "--rule", "crop"]
-    command += ["--density", "1", "-o", str(tmp_path / "out.espalier")]
-    result = CliRunner().invoke(app, command, catch_exceptions=False)
-    assert result.exit_code == 0 and "03.png" in result.stderr
-    for number in (4, 5):
-        (photos / f"{number:02d}.png").write_bytes(b"no picture")
-    (tmp_path / "out.espalier").unlink()
-    with pytest.raises(PictureError, match="3 of 20 pictures cannot be read"):
-        CliRunner().invoke(app, command, catch_exceptions=False)
-    assert not (tmp_path / "out.espalier").exists()

@@ -13,6 +13,10 @@ def compress(
     calibration: Annotated[Path, typer.Option(help="folder of typical pictures (200 are plenty)")],
     out: Annotated[Path, typer.Option("--out", "-o", help="model file to write (.espalier)")],
     bits: Annotated[int, typer.Option(help="weight bits, 1-8; above 4 a weight costs two operators")] = 4,
+    bits_of: Annotated[
+        list[str] | None,
+        typer.Option("--layer-bits", help="LAYER=BITS for a layer of other bits; may be repeated"),
+    ] = None,
     mac_fraction: Annotated[float, typer.Option(help="share of the dense MACs to keep at most")] = 0.198,
     max_operators: Annotated[int, typer.Option(help="weights to keep at most")] = 1_450_000,
     first_layer_density: Annotated[
@@ -45,6 +49,7 @@ def compress(
 
     options = CompressOptions(
         bits=bits,
+        layer_bits=_layer_bits(bits_of or []),
         mac_fraction=mac_fraction,
         max_operators=max_operators,
         first_layer_density=first_layer_density,
@@ -61,3 +66,21 @@ def compress(
         typer.echo(f"skipped: {message}", err=True)
     save_graph(graph, out)
     typer.echo(f"wrote {out}: {out.stat().st_size / 1000:.1f} kB")
+
+
+def _layer_bits(texts: list[str]) -> dict[str, int]:
+    """Bits by layer from LAYER=BITS.
+
+    Raises:
+        UserError: not of this form.
+
+    """
+    from espalier.errors import UserError
+
+    found = {}
+    for text in texts:
+        name, _, bits = text.rpartition("=")
+        if not name or not bits.isdecimal():
+            raise UserError(f"'{text}' does not say a layer's bits: write LAYER=BITS, as in conv1=8")
+        found[name] = int(bits)
+    return found
