@@ -310,6 +310,30 @@ with Accelerator("small.image", BIT, interrupt=True) as accelerator:
     assert "error AXI_READ" in lines[1] and "error NOT_LOADED" in lines[2]
 
 
+def test_interrupts_that_come_early_or_not_at_all(board):
+    printed = run(
+        board,
+        HEAD
+        + """
+from espalier_sim.board.interrupts import InterruptController
+with Accelerator("small.image", BIT, interrupt=True) as accelerator:
+    tensors = [accelerator.random_tensor(seed) for seed in range(4)]
+    good = [accelerator.run(tensor) for tensor in tensors]
+    controller = accelerator.device.overlay.device._controller
+    for tensor, wanted in zip(tensors, good, strict=True):
+        controller._pending = 1  # left from somebody else
+        assert np.array_equal(accelerator.run(tensor), wanted) and accelerator.driver.interrupt
+    InterruptController.output = property(lambda self: False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert np.array_equal(accelerator.run(tensors[0]), good[0]) and not accelerator.driver.interrupt
+    print([str(w.message) for w in caught if w.category is RuntimeWarning])
+    assert np.array_equal(accelerator.run(tensors[1]), good[1])
+""",
+    )
+    assert "no interrupt has come although the command is done; polling from now on" in printed
+
+
 def test_two_processes_do_not_share_a_board(board, tmp_path):
     holder = (
         HEAD

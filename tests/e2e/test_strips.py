@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import nullcontext
 
 import pytest
+from driver_networks import classifier_graph
 
 from espalier import numerics
 from espalier.arch.config import load_config
@@ -14,8 +16,11 @@ from espalier.backend.synthetic import tall_network
 from espalier.errors import CapacityError
 from espalier.estimate.report import estimate_program
 from espalier.passes.space_to_depth import rearrange_picture
+from espalier.runtime import Accelerator
+from espalier.runtime.model import Model
 from espalier_sim.build import build_simulator
 from espalier_sim.device import SimulatedAccelerator
+from espalier_sim.rtl_device import SimulatedDevice
 from espalier_sim.simulator import HardwareFault
 from espalier_sim.verify import check_layers, check_output, output_tensor
 from espalier_sim.verilog import accelerator_verilog
@@ -89,6 +94,24 @@ def test_random_networks(simulator, stalls):
             counted += max(cycles)
     if stalls is None:
         assert abs(predicted - counted) <= ALLOWED * counted
+
+
+@pytest.mark.parametrize("kind", ["rtl", "integer"])
+def test_the_driver_gives_a_scratch_buffer(request, kind):
+    """With Accelerator, networks with and without one in turn."""
+    built = request.getfixturevalue("simulator") if kind == "rtl" else None
+    graph = classifier_graph()
+    large, small = next(random_runs(1)), Model(compile_graph(graph, CONFIG), CONFIG, graph)
+    with SimulatedDevice(CONFIG, stalls=2, built=built) if built else nullcontext("integer") as device:
+        with Accelerator(large.image, device) as accelerator:
+            picture = large.expected[large.image.metadata.input]
+            for _ in range(2):
+                found = accelerator.run(picture)
+                check_output(large.image, found, large.expected[large.image.metadata.output])
+                accelerator.load(small)
+                assert accelerator.self_test().passed
+                accelerator.load(large.image)
+        assert kind == "integer" or not device.heap.live
 
 
 def test_an_error_in_the_scratch_buffer(simulator):

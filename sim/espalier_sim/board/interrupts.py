@@ -10,6 +10,7 @@ from espalier_sim.rtl_device import SimulatedDevice
 from espalier_sim.simulator import CHUNK_CYCLES
 
 _STATUS, _PENDING, _ENABLE, _ACKNOWLEDGE, _SET, _CLEAR, _MASTER = 0x00, 0x04, 0x08, 0x0C, 0x10, 0x14, 0x1C
+_ENTRY_CYCLES = 200  # until the host has noticed
 
 
 class Event(Protocol):
@@ -78,6 +79,7 @@ class InterruptLine:
                 events, self._events = self._events, []
                 for event in events:
                     event.set()
+                self._rtl.simulator.idle(_ENTRY_CYCLES)
             else:
                 self._step()
             await asyncio.sleep(0)
