@@ -102,3 +102,12 @@ def test_memories():
     assert ultra_ram(72, 4096, "xcup") == MemoryBlocks(uram=1)
     assert ultra_ram(73, 4097, "xcup") == MemoryBlocks(uram=4)
     assert ultra_ram(72, 4096, "xc7") == MemoryBlocks(bram36=8)
+
+
+def test_rings_take_a_few_luts():
+    config = load_config("zcu104")
+    without, with_rings = (
+        estimate_resources(dataclasses.replace(config, feature_rings=rings)) for rings in (0, 1)
+    )
+    assert 0 < with_rings.total.lut - without.total.lut < 300
+    assert with_rings.total.bram36 == without.total.bram36

@@ -117,10 +117,10 @@ def estimate_block(name: str, site: Site) -> ResourceCount:
         )
         for resource in ("lut", "ff")
     }
-    memory = block.memory(site)
+    memory, config = block.memory(site), site.config
     return ResourceCount(
-        lut=fitted["lut"] + block.lutram(site),
-        ff=fitted["ff"],
+        lut=fitted["lut"] + block.lutram(site) + block.ring_lut * config.feature_rings,
+        ff=fitted["ff"] + block.ring_ff * config.feature_rings,
         dsp=block.dsp(site),
         bram36=memory.bram36,
         uram=memory.uram,
