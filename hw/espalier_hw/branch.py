@@ -106,8 +106,10 @@ class Branch(wiring.Component):
     ) -> None:
         """All PEs get the same words; each has its own stream."""
         events: dict[str, list[Value]] = {}
+        pes: list[PE] = []
         for number in range(self.pes):
             pe = PE(self.config, self.dsp_pairs, self.primitives)
+            pes.append(pe)
             hierarchy.place(m, platform, f"pe_{number}", f"espalier_pe{self.kind}", pe)
             m.d.comb += [
                 pe.restart.eq(restart),
@@ -134,8 +136,18 @@ class Branch(wiring.Component):
                 ("accumulators_full", pe.accumulators_full),
             ):
                 events.setdefault(event, []).append(value)
+        if self.config.streaming:
+            self._batches(m, pes)
         for event, values in events.items():
             m.d.sync += self.events[event].eq(_count(values))
+
+    def _batches(self, m: Module, pes: list[PE]) -> None:
+        """Hand out the counts of batches, and collect what the PEs say of them."""
+        for name in ("loaded", "required"):
+            kept = Signal.like(getattr(self, name), name=name)
+            m.d.sync += kept.eq(getattr(self, name))
+            m.d.comb += [getattr(pe, name).eq(kept) for pe in pes]
+        m.d.sync += self.space.eq(Cat(pe.space for pe in pes).all())
 
 
 def _any(bits: Any) -> Value:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -23,10 +23,12 @@ class CommandControl(wiring.Component):
     core_reset: level, the core (not the AXI engines) is to be reset; flush: level, the AXI engines let
     outstanding transactions finish without the core; bus_idle: both have none left.
     status, error_code, cycles, read_beats, write_beats: register values; interrupt: registered level.
+    streaming: the loader works during START too, and its errors end that as well.
     An error ends the command with ERROR (not DONE) after the core was reset; a loaded program survives it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, streaming: bool = False) -> None:
+        self.streaming = streaming
         super().__init__(
             {
                 "control": In(len(Control)),
@@ -130,7 +132,7 @@ class CommandControl(wiring.Component):
             with m.Else():
                 m.d.sync += [self.error.eq(1), self.error_code.eq(ErrorCode.NOT_LOADED)]
 
-    def _finish(self, m: Module, done: Signal, error: Signal, code: ErrorCode) -> None:
+    def _finish(self, m: Module, done: Signal, error: Value, code: ValueLike) -> None:
         with m.If(self.read_error | self.write_error | error):
             bus_code = Mux(self.read_error, ErrorCode.AXI_READ, ErrorCode.AXI_WRITE)
             m.d.sync += [self.error_code.eq(Mux(error, code, bus_code)), self.wait.eq(0)]
@@ -145,7 +147,12 @@ class CommandControl(wiring.Component):
             m.d.sync += self.loaded.eq(1)
 
     def _run(self, m: Module) -> None:
-        self._finish(m, self.sequencer_done, self.sequencer_error, ErrorCode.BAD_OPCODE)
+        error: Value = self.sequencer_error
+        code: ValueLike = ErrorCode.BAD_OPCODE
+        if self.streaming:
+            code = Mux(error, code, ErrorCode.BAD_SECTION)
+            error = error | self.loader_error
+        self._finish(m, self.sequencer_done, error, code)
 
     def _abort(self, m: Module) -> None:
         m.d.comb += [self.core_reset.eq(1), self.flush.eq(1)]

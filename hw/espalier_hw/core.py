@@ -87,6 +87,8 @@ class Core(wiring.Component):
         self._pool_unit(m)
         self._progress(m)
         self._commands(m)
+        if config.streaming:
+            self._batches(m)
         self._read_users(m)
         self._write_user(m)
         self._sequence(m)
@@ -106,12 +108,35 @@ class Core(wiring.Component):
             self.sequencer_error.eq(sequencer.error),
         ]
 
+    def _batches(self, m: Module) -> None:
+        """Let STREAM start the loader during an inference."""
+        loader, sequencer, layer = self.loader, self.sequencer, self.sequencer.layer
+        m.d.comb += [
+            loader.restart.eq(sequencer.restart),
+            loader.stream.eq(sequencer.stream_start),
+            loader.hold.eq(self.load.busy),
+            loader.space.eq(Cat(branch.space for branch in self.branches).all()),
+            sequencer.stream_busy.eq(sequencer.stream_start | loader.busy),
+        ]
+        with m.If(sequencer.stream_start):
+            m.d.comb += [
+                loader.start.eq(1),
+                loader.address.eq(self.program_address + layer.dram_offset),
+                loader.length.eq(layer.dram_words << (self.config.axi_bytes.bit_length() - 1)),
+            ]
+        for branch in self.branches:
+            m.d.comb += [branch.loaded.eq(loader.loaded), branch.required.eq(loader.required)]
+
     def _read_users(self, m: Module) -> None:
-        """Loader and LOAD never run at the same time: they belong to different commands."""
+        """Loader and LOAD never use the engine at the same time.
+
+        They belong to different commands, or a LOAD waits for the end of a batch.
+        """
         loader, load, command, beats = self.loader, self.load, self.read_command, self.read_data
         payloads = [user.command.payload.as_value() for user in (loader, load)]
+        loader_reads = loader.reading if self.config.streaming else loader.busy
         m.d.comb += [
-            command.payload.eq(Mux(loader.busy, *payloads)),
+            command.payload.eq(Mux(loader_reads, *payloads)),
             command.valid.eq(loader.command.valid | load.command.valid),
             beats.ready.eq(loader.beats.ready | load.beats.ready),
         ]
@@ -121,6 +146,8 @@ class Core(wiring.Component):
                 user.beats.payload.eq(beats.payload),
                 user.beats.valid.eq(beats.valid),
             ]
+        if self.config.streaming:
+            m.d.comb += load.command.ready.eq(command.ready & ~loader_reads)
         m.d.comb += load.base_address.eq(self._base(self.input_address))
 
     def _base(self, address: Value) -> Value:

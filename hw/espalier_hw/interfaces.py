@@ -13,6 +13,7 @@ from espalier.arch.config import HardwareConfig
 from espalier.arch.fields import Field
 from espalier.arch.operators import STREAM_WORD_BITS
 from espalier.arch.program import (
+    BATCH_COUNT_BITS,
     BRANCH_FIELDS,
     COMMON_FIELDS,
     PATTERN_FIELDS,
@@ -177,6 +178,17 @@ def stage_ports() -> dict[str, wiring.Member]:
     }
 
 
+def batch_ports(config: HardwareConfig) -> dict[str, wiring.Member]:
+    """Ports by which PEs and loader count batches of streams, modulo 1 << BATCH_COUNT_BITS.
+
+    loaded: since the restart. required: batches that the loader wants to be left, space: all PEs have left
+    them; a few cycles later. None without `streaming`.
+    """
+    if not config.streaming:
+        return {}
+    return {"loaded": In(BATCH_COUNT_BITS), "required": In(BATCH_COUNT_BITS), "space": Out(1)}
+
+
 def branch_signature(config: HardwareConfig, pes: int) -> dict[str, wiring.Member]:
     """Ports of a branch of `pes` PEs, beside `stage_ports`.
 
@@ -184,10 +196,11 @@ def branch_signature(config: HardwareConfig, pes: int) -> dict[str, wiring.Membe
     outputs_wait: level, the output stage has written all layers before the offered one, which is pending
     there. outputs_take: pulse, only while `outputs_wait` is high: it takes the offered layer.
     window, residual: requests; responses come back in order, later, and are never refused, so a
-    branch asks only for what it has room for. progress: of all writers.
+    branch asks only for what it has room for. progress: of all writers. See `batch_ports` for the others.
     """
     return {
         **stage_ports(),
+        **batch_ports(config),
         "windows_past": Out(1),
         "outputs_wait": Out(1),
         "outputs_take": In(1),
@@ -236,10 +249,11 @@ def pe_signature(config: HardwareConfig) -> dict[str, wiring.Member]:
     set_done: pulse, all accumulators of the oldest unfinished set hold their final sums.
     drain_request: pulse, read the oldest undrained accumulator (of a finished set) and free it; not again
     before drain_valid, which comes one cycle later at the earliest, with `drain_data`; at all other times
-    `drain_data` is zero, so that a branch can OR its PEs together.
+    `drain_data` is zero, so that a branch can OR its PEs together. See `batch_ports` for the others.
     """
     ring_bits = (config.ring_words - 1).bit_length()
     return {
+        **batch_ports(config),
         "restart": In(1),
         "stream_write": In(memory_write(14, STREAM_WORD_BITS)),
         "ring_write": In(memory_write(ring_bits, word_bits(config))),

@@ -1,4 +1,4 @@
-"""LOAD command: reads the program image from DDR and fills program, stream and table memories."""
+"""Reads sections from DDR into program, stream and table memories: the program image, batches of streams."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from amaranth.lib.wiring import In, Out
 from espalier.arch.config import HardwareConfig
 from espalier.arch.program import PROGRAM_WORD_BITS, SECTION_FIELDS, TABLE_WORD_BITS, SectionKind
 from espalier_hw.gearbox import Gearbox
-from espalier_hw.interfaces import dma_beat, dma_command, memory_write, struct
+from espalier_hw.interfaces import batch_ports, dma_beat, dma_command, memory_write, struct
 
 SECTION = struct(SECTION_FIELDS)
 WORD_ADDRESS_BITS = 14
 _COUNT_BITS = WORD_ADDRESS_BITS + 1  # words or beats of a section that fits into a memory
+# Cycles from a new `required` until `space` says what it says of that.
+_SPACE_CYCLES = 4
 
 
 class Loader(wiring.Component):
@@ -26,12 +28,22 @@ class Loader(wiring.Component):
     hardware does not have, or an image that ends inside a section; nothing more is read then.
     program_write: 128-bit words. The 72-bit words of streams and tables share `write_address`,
     `write_data` and `write_pe` (PE inside its branch); `stream_enable`, `table_enable` have a bit per branch.
+
+    With `streaming`: stream: with `start`, the sections are batches; the first one has `length` bytes, and
+    each END section announces the next one. restart: pulse, none is loaded yet. loaded, required, space: see
+    `interfaces.batch_ports`. hold: level, no batch is to be begun. reading: level, the read engine is
+    in use; busy, but not reading: it waits for space, or for `hold` to go.
     """
 
     def __init__(self, config: HardwareConfig) -> None:
         self.config = config
+        batches: dict[str, wiring.Member] = {}
+        if config.streaming:
+            batches = {name: member.flip() for name, member in batch_ports(config).items()}
+            batches |= {"stream": In(1), "restart": In(1), "hold": In(1), "reading": Out(1)}
         super().__init__(
             {
+                **batches,
                 "start": In(1),
                 "address": In(config.axi_address_bits),
                 "length": In(32),
@@ -64,6 +76,10 @@ class Loader(wiring.Component):
         self.word_address = Signal(WORD_ADDRESS_BITS)
         self.good, self.complete, self.too_large = Signal(), Signal(), Signal()
         self.section_end = Signal(_COUNT_BITS + 1)  # word behind the section
+        if self.config.streaming:
+            self.settle = Signal(range(_SPACE_CYCLES + 1))
+            with m.If(self.restart):
+                m.d.sync += [self.loaded.eq(0), self.required.eq(0)]
         self.beat = Signal()
         m.d.comb += self.beat.eq(self.beats.valid & self.beats.ready)
         with m.If(self.beat):
@@ -72,13 +88,13 @@ class Loader(wiring.Component):
         with m.FSM() as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
             with m.State("IDLE"), m.If(self.start):
-                m.d.sync += [
-                    self.command.payload.address.eq(self.address),
-                    self.command.payload.beats.eq(self.length[4:]),
-                    self.beats_left.eq(self.length[4:]),
-                    self.image_over.eq(self.length[4:] == 0),
-                ]
+                m.d.sync += self.command.payload.address.eq(self.address)
+                self._begin(m, self.length[4:])
                 m.next = "COMMAND"
+                if self.config.streaming:
+                    with m.If(self.stream):
+                        m.d.sync += self.settle.eq(_SPACE_CYCLES)
+                        m.next = "SPACE"
             with m.State("COMMAND"):
                 self._command(m)
             with m.State("HEADER"):
@@ -98,8 +114,41 @@ class Loader(wiring.Component):
                 with m.If(self.image_over):
                     m.d.sync += self.done.eq(1)
                     m.next = "IDLE"
+                    if self.config.streaming:
+                        self._batch_end(m)
+            if self.config.streaming:
+                with m.State("SPACE"):
+                    self._space(m)
+                m.d.comb += self.reading.eq(self.busy & ~fsm.ongoing("SPACE"))
         self._memories(m, fsm.ongoing("WORDS"))
         return m
+
+    def _begin(self, m: Module, beats: Value) -> None:
+        """Remember how many beats are to be read from the command's address on."""
+        m.d.sync += [
+            self.command.payload.beats.eq(beats),
+            self.beats_left.eq(beats),
+            self.image_over.eq(beats == 0),
+        ]
+
+    def _batch_end(self, m: Module) -> None:
+        """Go on to the batch behind the one that has been read."""
+        command, section = self.command.payload, self.section
+        with m.If(section.words != 0):
+            m.d.sync += [
+                self.done.eq(0),
+                self.settle.eq(_SPACE_CYCLES),
+                self.required.eq(section.index),
+                command.address.eq(command.address + (command.beats << 4)),
+            ]
+            self._begin(m, section.words[: len(command.beats)])
+            m.next = "SPACE"
+
+    def _space(self, m: Module) -> None:
+        """Wait until PEs have left what the next batch overwrites, and the read engine is free."""
+        m.d.sync += self.settle.eq(self.settle - (self.settle != 0))
+        with m.If((self.settle == 0) & self.space & ~self.hold):
+            m.next = "COMMAND"
 
     def _fail(self, m: Module) -> None:
         m.d.sync += self.error.eq(1)
@@ -161,6 +210,8 @@ class Loader(wiring.Component):
         ]
         with m.If(section.kind == SectionKind.END):
             m.next = "DRAIN"
+            if self.config.streaming:
+                m.d.sync += self.loaded.eq(self.loaded + 1)
         with m.Elif(~self.good | ~self.complete):
             self._fail(m)
         with m.Elif(section.words == 0):

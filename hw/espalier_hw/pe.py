@@ -14,6 +14,7 @@ from espalier_hw.issue import Issue, issue_layout
 from espalier_hw.lanes import PRIMITIVES, AddedPair, digit_selections, make_pair, pair_bits
 from espalier_hw.ring import WindowRing
 from espalier_hw.stream_fetch import StreamFetch
+from espalier_hw.streamed_fetch import StreamedFetch
 
 
 class PE(wiring.Component):
@@ -42,7 +43,8 @@ class PE(wiring.Component):
         """Sub-blocks and the delay line that takes an operator's flags along."""
         m = Module()
         config = self._config
-        m.submodules.fetch = fetch = StreamFetch(config)
+        fetch = StreamedFetch(config) if config.streaming else StreamFetch(config)
+        m.submodules.fetch = fetch
         m.submodules.issue = issue = Issue(config)
         m.submodules.ring = ring = WindowRing(config)
         bits = sum(pair_bits(config, self._dsp_pairs, index) for index in range(config.pairs))
@@ -85,6 +87,12 @@ class PE(wiring.Component):
             accumulators.drain_request.eq(self.drain_request),
             self.drain_valid.eq(accumulators.drain_valid),
         ]
+        if isinstance(fetch, StreamedFetch):
+            m.d.comb += [
+                fetch.loaded.eq(self.loaded),
+                fetch.required.eq(self.required),
+                self.space.eq(fetch.space),
+            ]
         for name in ("restart", "commit"):
             m.d.comb += getattr(issue, name).eq(getattr(self, name))
         for name in (

@@ -78,7 +78,7 @@ _COMPONENTS: dict[str, Callable[[Site], wiring.Component]] = {
     "scoreboard": lambda s: Scoreboard(s.config.branches),
     "counters": lambda s: LayerCounters(s.config),
     "csr": lambda s: Csr(s.config),
-    "control": lambda s: CommandControl(),
+    "control": lambda s: CommandControl(s.config.streaming),
     "top_frame": lambda s: Espalier(s.config, _PRIMITIVES),
 }
 # Submodules that are blocks of their own, so that a frame has only what is around them.

@@ -37,6 +37,8 @@ class Sequencer(wiring.Component):
     load_start, store_start: pulses to the DMA, which takes over what it needs, and holds load_busy,
     store_busy until it is done.
     done: pulse at END. error: pulse, unknown opcode; the sequencer then stands still.
+    stream_start: pulse, `layer` says where the first batch is; stream_busy: level, batches are still to come;
+    with `streaming` only.
     layer_index: of the layer offered last. state: number of the current state.
     """
 
@@ -65,6 +67,7 @@ class Sequencer(wiring.Component):
                 "done": Out(1),
                 "error": Out(1),
                 "state": Out(4),
+                **({"stream_start": Out(1), "stream_busy": In(1)} if config.streaming else {}),
             }
         )
 
@@ -75,6 +78,7 @@ class Sequencer(wiring.Component):
         pulses = (
             self.restart, self.offer_branches, self.offer_pool, self.load_start, self.store_start,
             self.done, self.error, self.pattern_write.enable,
+            *([self.stream_start] if self.config.streaming else []),
         )  # fmt: skip
         m.d.sync += [pulse.eq(0) for pulse in pulses]
         # Pool unit and branches each have two banks of patterns, which alternate.
@@ -178,7 +182,7 @@ class Sequencer(wiring.Component):
         follows_load = layer.follows == Follows.LOAD
         may_offer = ended | (apart & (~self.load_busy | follows_load | layer.during_load))
         with m.Switch(opcode):
-            with m.Case(Opcode.END), m.If(ended):
+            with m.Case(Opcode.END), m.If(ended & ~self.stream_busy if self.config.streaming else ended):
                 m.d.sync += self.done.eq(1)
                 m.next = "IDLE"
             with m.Case(Opcode.LOAD), m.If(ended | (apart & ~self.load_busy)):
@@ -194,6 +198,10 @@ class Sequencer(wiring.Component):
             with m.Case(Opcode.STORE), m.If(ended | (~layer.barrier & ~self.store_busy)):
                 m.d.sync += self.store_start.eq(1)
                 m.next = "STORE"
+            if self.config.streaming:
+                with m.Case(Opcode.STREAM):
+                    m.d.sync += self.stream_start.eq(1)
+                    self._next_descriptor(m)
             with m.Default():
                 m.d.sync += self.error.eq(1)
                 m.next = "IDLE"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from amaranth.hdl import Module, Signal
@@ -21,6 +22,7 @@ from espalier_hw.interfaces import memory_write, struct
 
 OPERATOR = struct(OPERATOR_FIELDS)
 HEADER = struct(HEADER_FIELDS)
+_NONE: Mapping[str, wiring.Member] = {}
 
 
 class StreamFetch(wiring.Component):
@@ -32,7 +34,8 @@ class StreamFetch(wiring.Component):
     taken. operators: no gap between words or loops; those on offer when a header is taken are dropped.
     """
 
-    def __init__(self, config: HardwareConfig) -> None:
+    def __init__(self, config: HardwareConfig, further: Mapping[str, wiring.Member] = _NONE) -> None:
+        """`further`: ports of a class made from this one."""
         self._depth = config.stream_depth_words
         self._style = "ultra" if config.has_ultra_ram else "block"
         super().__init__(
@@ -41,6 +44,7 @@ class StreamFetch(wiring.Component):
                 "write": In(memory_write(14, STREAM_WORD_BITS)),
                 "layers": Out(stream.Signature(HEADER)),
                 "operators": Out(stream.Signature(OPERATOR)),
+                **further,
             }
         )
 

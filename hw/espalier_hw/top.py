@@ -70,7 +70,7 @@ class Espalier(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Two resets on one clock: `bus` for registers and AXI engines, `sync` for the core."""
         m = Module()
-        self.csr, self.control = Csr(self.config), CommandControl()
+        self.csr, self.control = Csr(self.config), CommandControl(self.config.streaming)
         self.read, self.write = AxiRead(self.config), AxiWrite(self.config)
         self.core = Core(self.config, self.primitives)
         in_bus = DomainRenamer("bus")

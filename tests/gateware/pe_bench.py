@@ -45,11 +45,15 @@ class Bench:
         simulator = Simulator(self.pe)
         simulator.add_clock(1e-8)
         simulator.add_testbench(self._branch)
-        simulator.add_testbench(self._drain, background=True)
-        simulator.add_testbench(self._monitor, background=True)
+        for background in self.testbenches():
+            simulator.add_testbench(background, background=True)
         self.limit = cycles
         simulator.run()
         return self
+
+    def testbenches(self):
+        """Background processes."""
+        return [self._drain, self._monitor]
 
     async def _branch(self, ctx):
         pe = self.pe

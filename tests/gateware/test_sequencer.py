@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from stalling import generator, simulate
 
@@ -37,9 +39,9 @@ def descriptor(rng, **values):
 class Bench:
     """The sequencer with branches and DMA that take random times; `events` tells what happened."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, config=CONFIG):
         self.rng = generator(seed)
-        self.dut = Sequencer(CONFIG)
+        self.dut = Sequencer(config)
         self.events = []
         self.patterns = {}
 
@@ -182,11 +184,56 @@ def test_layer_overlaps_load():
     assert bench.events[2][1] == (True, False)
 
 
+def test_streams_come_beside_layers():
+    """STREAM waits for nothing and nothing but END waits for its batches."""
+    bench, rng = Bench(5, dataclasses.replace(CONFIG, streaming=True)), generator(1)
+    words, fields, _ = descriptor(rng, opcode=Opcode.STREAM, pattern_count=0)
+    program = descriptor(rng, opcode=Opcode.LOAD, pattern_count=0)[0] + words
+    program += descriptor(rng, opcode=Opcode.CONV, pattern_count=1, follows=Follows.LOAD, barrier=0)[0]
+    program += descriptor(rng, opcode=Opcode.STORE, pattern_count=0)[0]
+    program += descriptor(rng, opcode=Opcode.END, pattern_count=0)[0]
+    left = 0
+
+    async def loader(ctx):
+        nonlocal left
+        dut = bench.dut
+        while True:
+            _, _, start, words, offset, done = await ctx.tick().sample(
+                dut.stream_start, dut.layer.dram_words, dut.layer.dram_offset, dut.done
+            )
+            left -= left > 0
+            if start:
+                assert (words, offset) == (fields["dram_words"], fields["dram_offset"])
+                bench.events.append(("stream", ctx.get(dut.load_busy)))
+                left = 2000
+            assert not (done and left)
+            ctx.set(dut.stream_busy, left > 0)
+
+    async def main(ctx):
+        await bench.fill(ctx, program)
+        ctx.set(bench.dut.start, 1)
+        await ctx.tick()
+        ctx.set(bench.dut.start, 0)
+        await ctx.tick().until(bench.dut.done)
+        await ctx.tick().repeat(2)
+
+    simulate(bench.dut, main, background=[bench.watch, loader])
+    kinds = [event if isinstance(event, str) else event[0] for event in bench.events]
+    assert kinds == ["restart", "load", "stream", "conv", "store", "done"]
+    assert bench.events[2] == ("stream", 1)
+
+
+def test_hardware_without_streaming_knows_no_streams():
+    bench, rng = Bench(0), generator(1)
+    bench.run(descriptor(rng, opcode=Opcode.STREAM, pattern_count=0)[0])
+    assert bench.events == ["restart", "error"]
+
+
 class Commands:
     """Command control with a core and a bus that answer when told."""
 
-    def __init__(self):
-        self.dut = CommandControl()
+    def __init__(self, streaming=False):
+        self.dut = CommandControl(streaming)
 
     async def command(self, ctx, bits):
         """Write CONTROL."""
@@ -252,11 +299,12 @@ def test_commands_in_order():
         ("read_error", ErrorCode.AXI_READ),
         ("write_error", ErrorCode.AXI_WRITE),
         ("sequencer_error", ErrorCode.BAD_OPCODE),
+        ("loader_error", ErrorCode.BAD_SECTION),
         (None, ErrorCode.NONE),
     ],
 )
 def test_errors_and_reset_flush_the_bus(event, code):
-    bench = Commands()
+    bench = Commands(streaming=event == "loader_error")
     dut = bench.dut
 
     async def main(ctx):

@@ -105,6 +105,14 @@ class HardwareConfig:
         1,
         default=0,
     )
+    streaming: bool = dataclasses.field(
+        default=False,
+        metadata={
+            "doc": "operator streams that do not fit the stream memories are read from DDR while layers run"
+            " (no, if not written)",
+            "unit": "yes or no",
+        },
+    )
     clock_source: str = "assumed"
     ddr: Ddr = DEFAULT_DDR
     device: Device | None = None
@@ -113,6 +121,10 @@ class HardwareConfig:
         if not re.fullmatch(r"\w[\w.-]*", str(self.name)):  # it becomes part of file names
             raise ConfigError(
                 f"configuration '{self.name}': the name must consist of letters, digits, '_', '-' and '.'"
+            )
+        if not isinstance(self.streaming, bool):
+            raise ConfigError(
+                f"configuration '{self.name}': streaming = {self.streaming!r}, must be true or false"
             )
         for spec in dataclasses.fields(self):
             if "low" not in spec.metadata:
@@ -274,6 +286,8 @@ class HardwareConfig:
             del fields["pair_spacing_bits"]  # what there was before the field; such images stay valid
         if not self.feature_rings:
             del fields["feature_rings"]
+        if not self.streaming:
+            del fields["streaming"]
         text = json.dumps([ARCH_VERSION, fields], sort_keys=True)
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little")
 

@@ -33,6 +33,24 @@ HEADER_FIELDS = (
     Field("end", 1, "no layer: the stream ends here"),
 )
 
+# The same of hardware with `streaming`, where a stream is a chain of segments: a header, then operator words.
+# The first segment of a layer has the layer's header; in those that continue a layer, only `loop_words` and
+# the fields from `next` on have a meaning.
+STREAMING_HEADER_FIELDS = (
+    Field("loop_words", 14, "operator words that follow; read again for every tile, if not `once`"),
+    *HEADER_FIELDS[1:],
+    Field("next", 14, "address of the next header"),
+    Field("wait", 1, "the next header comes with a batch: it is there when one more has been loaded"),
+    Field("streamed", 1, "this segment came with a batch; otherwise it is resident"),
+    Field("once", 1, "the words are read once: the next segment continues the layer"),
+)
+
+
+def header_fields(streaming: bool) -> tuple[Field, ...]:
+    """Fields of a header word, for hardware with or without `streaming`."""
+    return STREAMING_HEADER_FIELDS if streaming else HEADER_FIELDS
+
+
 # The last operator of a run and the first operator of the next run of the same accumulator must be
 # at least this many operators apart (PE pipeline: read at +2, written at +4). One filter per PE is
 # exempt: its sum simply stays in the DSP.

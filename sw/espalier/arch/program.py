@@ -27,6 +27,7 @@ class Opcode(IntEnum):
     CONV = 2
     POOL = 3
     STORE = 4
+    STREAM = 5  # with `streaming` only
 
 
 class Follows(IntEnum):
@@ -108,9 +109,13 @@ COMMON_FIELDS = (
     Field("residual_multiplier", RESIDUAL_MULTIPLIER_BITS, "scale of the residual"),
     Field("residual_shift", 2, "index into RESIDUAL_SHIFTS"),
     Field("scratch", 1, "LOAD, STORE: from or to the scratch buffer, not the input or output"),
-    Field("dram_offset", 32, "LOAD, STORE: byte offset to the input, output or scratch address register"),
+    Field(
+        "dram_offset",
+        32,
+        "LOAD, STORE: byte offset to the input, output or scratch address register; STREAM: to that of the program",
+    ),
     Field("store_beats", 3, "STORE: AXI beats written per tile word"),
-    Field("dram_words", 25, "LOAD, STORE: tile words of all tile rows that are moved"),
+    Field("dram_words", 25, "LOAD, STORE: tile words of all tile rows that are moved; STREAM: beats"),
 )
 
 BRANCH_FIELDS = (
@@ -151,14 +156,19 @@ TABLE_FIELDS = (
 
 # A DDR section: this header (one 128-bit beat), then `words` destination words. PROGRAM words are one
 # beat each; STREAM and TABLE words are nine bytes each, back to back, the end padded to a whole beat.
+# An END section has no words. With `streaming` it ends a batch as well: `words` are the beats of the batch
+# that lies behind this one, 0 if there is none, and `index` how many batches all PEs must have left by then.
 SECTION_FIELDS = (
     Field("kind", 8, "SectionKind"),
-    Field("index", 16, "STREAM: PE counted over all branches; TABLE: branch"),
+    Field("index", 16, "STREAM: PE counted over all branches; TABLE: branch; END: batches left"),
     Field("address", 32, "first word written"),
-    Field("words", 32, "words that follow"),
+    Field("words", 32, "words that follow; END: beats of the next batch"),
     Field("reserved", PROGRAM_WORD_BITS - 88, "zero"),
 )
 
+# Batches are counted modulo 16, and no batch is read before all but so many of those before it were left.
+BATCH_COUNT_BITS = 4
+MOST_BATCHES_AHEAD = (1 << BATCH_COUNT_BITS - 1) - 1
 
 # The descriptor of a POOL layer describes the pool unit's walk in the fields of this branch, and those of
 # LOAD and STORE the first tile row that is moved (`tile_y0`); the last one is the tensor's last one.

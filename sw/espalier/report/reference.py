@@ -48,6 +48,7 @@ def formats_page() -> str:
     sections = (
         ("Operator", operators.OPERATOR_FIELDS),
         ("Stream header word", operators.HEADER_FIELDS),
+        ("Stream header word of hardware with streaming", operators.STREAMING_HEADER_FIELDS),
         ("Layer descriptor, common part", program.COMMON_FIELDS),
         ("Layer descriptor, once per branch", program.BRANCH_FIELDS),
         ("Window pattern", program.PATTERN_FIELDS),
@@ -68,7 +69,8 @@ def configuration_page() -> str:
     for spec in dataclasses.fields(HardwareConfig):
         meta = spec.metadata
         if meta:
-            rows.append([f"`{spec.name}`", meta["unit"], f"{meta['low']}..{meta['high']}", meta["doc"]])
+            span = f"{meta['low']}..{meta['high']}" if "low" in meta else "`true`, `false`"
+            rows.append([f"`{spec.name}`", meta["unit"], span, meta["doc"]])
     return "\n".join(["# Configuration\n", NOTE, _table(["field", "unit", "range", "meaning"], rows)])
 
 
