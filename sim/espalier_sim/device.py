@@ -106,7 +106,7 @@ class SimulatedAccelerator:
         program.array[: len(image.program)] = np.frombuffer(image.program, np.uint8)
         program.flush()
         with _hardware_faults():
-            self._driver.load(program, len(program.array), self, self._limit)
+            self._driver.load(program, image.load_bytes, self, self._limit)
         self.load_cycles = self._driver.read("CYCLES")
         self._image = image
 

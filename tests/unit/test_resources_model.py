@@ -46,6 +46,15 @@ def test_exact_resources_of_the_large_preset():
     assert estimate.total.bram36 == 247
 
 
+def test_streaming_is_logic_of_pes_and_loader():
+    plain, streaming = (estimate_resources(dataclasses.replace(ZCU104, streaming=s)) for s in (False, True))
+    rows = [{block.name: block.total for block in estimate.blocks} for estimate in (plain, streaming)]
+    more = {name: rows[1][name].lut - rows[0][name].lut for name in rows[0]}
+    assert {name for name, luts in more.items() if luts} == {"pe", "pe_lut", "dma"}
+    assert more["pe"] / 48 == more["pe_lut"] / 16 == 89
+    assert (streaming.total.uram, streaming.total.dsp) == (plain.total.uram, plain.total.dsp)
+
+
 def test_more_lanes_in_slices_take_fewer_luts():
     few, many = (dataclasses.replace(ZCU104, dsp_pairs=pairs) for pairs in (10, 20))
     few_total, many_total = estimate_resources(few).total, estimate_resources(many).total

@@ -112,7 +112,8 @@ COMMON_FIELDS = (
     Field(
         "dram_offset",
         32,
-        "LOAD, STORE: byte offset to the input, output or scratch address register; STREAM: to that of the program",
+        "byte offset to an address register: of LOAD and STORE to input, output or scratch, of STREAM to the"
+        " program",
     ),
     Field("store_beats", 3, "STORE: AXI beats written per tile word"),
     Field("dram_words", 25, "LOAD, STORE: tile words of all tile rows that are moved; STREAM: beats"),

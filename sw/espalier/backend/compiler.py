@@ -13,6 +13,7 @@ from espalier.backend.image import ProgramImage
 from espalier.backend.lower import Progress, check_supported, lower_graph
 from espalier.backend.options import CompileOptions
 from espalier.backend.refine import refine
+from espalier.backend.residence import input_cycles
 from espalier.backend.select import select_mappings
 from espalier.backend.strip_plan import plan_strips
 from espalier.ir.check import check_graph
@@ -53,7 +54,7 @@ def compile_graph(
     """
     lowered = lower_integer_graph(graph, config)
     layers = lower_graph(lowered, config, options, progress)
-    select_mappings(layers, config)
+    select_mappings(layers, config, input_cycles(lowered, config))
     if options.refine and options.reorder:
         lowered, layers = refine(lowered, layers, config, options, progress)
     plan, placements = plan_strips(lowered, layers, config, options)

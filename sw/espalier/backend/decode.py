@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ from espalier.arch.program import (
     layer_fields,
 )
 from espalier.backend.sections import BEAT_BYTES, WORD_BYTES
+from espalier.backend.unchain import Batch, Segment, read_batches, read_chain
 from espalier.errors import ModelFileError
 
 IntArray = npt.NDArray[np.int64]
@@ -35,11 +37,15 @@ class Memories:
     """On-chip memories after the program load.
 
     program: bytes; streams: uint8[words, 9] by PE over all branches; tables: uint8[words, 9] by branch.
+    With `streaming` the streams are what the PEs read until END, as hardware without it would hold them;
+    segments: where it lies, by PE and convolution, empty where the PE rests; batches: from DDR.
     """
 
     program: bytes
     streams: list[Bytes]
     tables: list[Bytes]
+    segments: list[list[list[Segment]]] = dataclasses.field(default_factory=list)
+    batches: list[Batch] = dataclasses.field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -112,8 +118,36 @@ def load_sections(program: bytes, config: HardwareConfig) -> Memories:
         data = np.frombuffer(program, np.uint8, count, position).reshape(-1, target.shape[1])
         target[head["address"] : head["address"] + head["words"]] = data
         position += -(-count // BEAT_BYTES) * BEAT_BYTES
-    return Memories(
+    result = Memories(
         memories[SectionKind.PROGRAM][0].tobytes(), memories[SectionKind.STREAM], memories[SectionKind.TABLE]
+    )
+    return _follow_chains(result, program, config) if config.streaming else result
+
+
+def _follow_chains(memories: Memories, program: bytes, config: HardwareConfig) -> Memories:
+    """Replace the contents of stream memories by what PEs read from them and from batches."""
+    tiles: list[list[int]] = [[] for _ in range(config.branches)]
+    batches: list[Batch] = []
+    latest = -1  # strips of a layer share what the streams hold for it
+    for step in descriptors_of(memories, config):
+        if step.opcode == Opcode.STREAM:
+            batches += read_batches(program, step.fields["dram_offset"], step.fields["dram_words"], config)
+        if step.opcode == Opcode.CONV:
+            for own, branch in zip(tiles, step.branches, strict=True):
+                if step.fields["layer"] != latest:
+                    own.append(0)
+                own[-1] += branch["tiles"]
+            latest = step.fields["layer"]
+    branch_of = [b for b in range(config.branches) for _ in range(config.branch_pes(b))]
+    chains = [
+        read_chain(memory, batches, pe, tiles[branch])
+        for pe, (memory, branch) in enumerate(zip(memories.streams, branch_of, strict=True))
+    ]
+    return dataclasses.replace(
+        memories,
+        streams=[chain.plain for chain in chains],
+        segments=[chain.segments for chain in chains],
+        batches=batches,
     )
 
 

@@ -102,6 +102,12 @@ class Transfer:
         return encode(values, (), config, where)
 
 
+def stream(offset: int, beats: int, config: HardwareConfig) -> bytes:
+    """Descriptor that starts streaming; the first batch lies at byte `offset` of the program image."""
+    values = {"opcode": Opcode.STREAM, "dram_offset": offset, "dram_words": beats}
+    return encode(values, (), config, "streams")
+
+
 def end(config: HardwareConfig) -> bytes:
     """Descriptor that ends the program."""
     return encode({"opcode": Opcode.END}, (), config, "end")

@@ -10,15 +10,24 @@ import numpy as np
 from espalier.arch.config import HardwareConfig
 from espalier.arch.program import COMMON_FIELDS, Opcode
 from espalier.backend import descriptors
+from espalier.backend.chain import ChainedStreams, chain_streams
 from espalier.backend.hazards import layer_start, layer_waits
 from espalier.backend.image import ImageMetadata, LayerInfo, MemoryUse, ProgramImage, TensorInfo
 from espalier.backend.mapping import tile_grid
 from espalier.backend.memory import peak_words
 from espalier.backend.options import CompileOptions
 from espalier.backend.plan import Layer, Placement
-from espalier.backend.sections import build_program
+from espalier.backend.sections import BEAT_BYTES, build_program, padded
 from espalier.backend.select import layer_stream_words, layer_table_entries
-from espalier.backend.streams import END_WORD, STREAM_WORD_BYTES, build_streams, header
+from espalier.backend.streams import (
+    RESTS,
+    STREAM_WORD_BYTES,
+    WIDE_BLOCK,
+    LayerStream,
+    build_streams,
+    layer_stream,
+    plain_stream,
+)
 from espalier.backend.strip_emission import StripEmission
 from espalier.backend.strips import NO_STRIPS, Home, StripPlan
 from espalier.backend.tables import TABLE_WORD_BYTES, conv_table
@@ -33,7 +42,7 @@ _MAX_LAYERS = next(field.high for field in COMMON_FIELDS if field.name == "layer
 class _Emission:
     """Memories filled so far, by physical PE and branch."""
 
-    streams: list[bytearray]
+    streams: list[list[LayerStream]]
     tables: list[bytearray]
     program: bytearray
     operators: list[int]
@@ -59,7 +68,7 @@ def emit(
             f"{len(layers)} layers, the hardware counts {_MAX_LAYERS}; use a shallower network"
         )
     state = _Emission(
-        [bytearray() for _ in range(config.pes)], [bytearray() for _ in range(config.branches)], bytearray(),
+        [[] for _ in range(config.pes)], [bytearray() for _ in range(config.branches)], bytearray(),
         [], [],
     )  # fmt: skip
     stored = _stored(graph, config, options)
@@ -67,6 +76,7 @@ def emit(
     strips = StripEmission(graph, layers, placements, plan, config)
     if plan.home(graph.input) == Home.CHIP:
         _load(graph, placements, config, state)
+    stream_at = len(state.program)
     for layer in layers:
         bases = [len(table) // TABLE_WORD_BYTES for table in state.tables]
         segment = plan.members.get(layer.index)
@@ -80,20 +90,47 @@ def emit(
         if layer.node.output in stored:
             _store(graph, layer.node.output, layer.index, placements, stored, config, state)
     state.program += descriptors.end(config)
-    for stream in state.streams:
-        stream += END_WORD
+    residences = [layer.residence for layer in layers if layer.mapping is not None]
+    if plan.members and any(residence.batches for residence in residences):
+        raise CapacityError(
+            f"feature memory and stream memories of the target '{config.name}' are both too small: feature"
+            " maps can come from DDR in strips, or streams can, but not both; prune more, or use a larger"
+            " target"
+        )
+    if config.streaming:
+        chained = chain_streams(state.streams, residences, config, options.pad)
+    else:
+        chained = ChainedStreams(
+            [plain_stream((layer.header, layer.loop) for layer in stream) for stream in state.streams]
+        )
+    program = _program(state, stream_at, chained, config, options.pad)
     _check_program(state, config)
-    program = build_program(
-        bytes(state.program),
-        [bytes(s) for s in state.streams],
-        [bytes(t) for t in state.tables],
-        config,
-        options.pad,
-    )
     prediction = estimate_program(program, config)
-    metadata = _metadata(graph, layers, placements, stored, config, options, state, prediction)
-    metadata = dataclasses.replace(metadata, scratch_bytes=strips.scratch_bytes)
+    resident = max(map(len, chained.resident)) // STREAM_WORD_BYTES
+    metadata = _metadata(graph, layers, placements, stored, config, options, state, prediction, resident)
+    metadata = dataclasses.replace(
+        metadata,
+        scratch_bytes=strips.scratch_bytes,
+        streamed_bytes=sum(map(len, chained.batches)),
+    )
     return ProgramImage(config.hash, program, metadata)
+
+
+def _program(
+    state: _Emission, stream_at: int, chained: ChainedStreams, config: HardwareConfig, whole_bursts: bool
+) -> bytes:
+    """All sections of the LOAD, then the batches; the STREAM descriptor goes to byte `stream_at`."""
+    tables = [bytes(table) for table in state.tables]
+    batches = chained.batches
+    if batches:
+        at = stream_at
+        state.program[at:at] = descriptors.stream(0, 0, config)
+        start = len(build_program(bytes(state.program), chained.resident, tables, config, whole_bursts))
+        start += -start % (config.burst_beats * BEAT_BYTES)
+        place = descriptors.stream(start, len(batches[0]) // BEAT_BYTES, config)
+        state.program[at : at + len(place)] = place
+    sections = build_program(bytes(state.program), chained.resident, tables, config, whole_bursts)
+    return padded(sections, config, True) + b"".join(batches) if batches else sections
 
 
 def _stored(
@@ -149,19 +186,13 @@ def _fill_memories(layer: Layer, tiles: list[int], config: HardwareConfig, state
                 memory = state.streams[config.first_pe(branch) + pe]
                 count = 0 if role is None else tiles[mapping.groups.index(role[0])]
                 if role is None or not count:  # few tiles a strip may leave a group nothing
-                    memory += header(0, 0, 0, 0, 0)
+                    memory.append(RESTS)
                     continue
                 group, member = role
                 own = int(layer.pes[branch, pe])
                 stream = loops[id(group.plan)][member][own]
-                memory += header(
-                    len(stream.words) // STREAM_WORD_BYTES,
-                    int(group.plan.deal.filters[member, own]),
-                    count * mapping.passes,
-                    len(mapping.words),
-                    mapping.block_words,
-                )
-                memory += stream.words
+                wide = mapping.block_words == WIDE_BLOCK
+                memory.append(layer_stream(stream.words, group.plan, (member, own), count, wide))
                 operators += count * stream.operators
                 nulls += count * stream.nulls
             state.tables[branch] += conv_table(layer, branch)
@@ -188,10 +219,11 @@ def _metadata(
     options: CompileOptions,
     state: _Emission,
     prediction: Estimate,
+    resident_words: int,
 ) -> ImageMetadata:
     memory = [
         MemoryUse("feature", peak_words(placements), config.feature_depth_words),
-        MemoryUse("stream", max(map(len, state.streams)) // STREAM_WORD_BYTES, config.stream_depth_words),
+        MemoryUse("stream", resident_words, config.stream_depth_words),
         MemoryUse("table", max(map(len, state.tables)) // TABLE_WORD_BYTES, config.table_depth_words),
         MemoryUse(
             "program", len(state.program) // descriptors.PROGRAM_WORD_BYTES, config.program_depth_words

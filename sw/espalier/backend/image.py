@@ -113,6 +113,7 @@ class ImageMetadata:
 
     preprocessing: the graph's metadata (mean, std, picture_size, space_to_depth, ...) without labels.
     hardware: the fields of the `HardwareConfig` that the image was compiled for; empty in older images.
+    streamed_bytes: last bytes of the program, which every inference reads instead of the program load.
     """
 
     network: str
@@ -129,6 +130,7 @@ class ImageMetadata:
     labels: list[str] = field(default_factory=list)
     preprocessing: dict[str, Any] = field(default_factory=dict)
     hardware: dict[str, Any] = field(default_factory=dict)
+    streamed_bytes: int = 0
 
     @property
     def dense_macs(self) -> int:
@@ -168,6 +170,11 @@ class ProgramImage:
     def output(self) -> TensorInfo:
         """The tensor that the host reads back."""
         return self.metadata.tensors[self.metadata.output]
+
+    @property
+    def load_bytes(self) -> int:
+        """Bytes of the program that command LOAD reads, for PROGRAM_BYTES; the others lie behind them."""
+        return len(self.program) - self.metadata.streamed_bytes
 
     @property
     def input_bytes(self) -> int:

@@ -66,6 +66,11 @@ class Plan:
         result: IntArray = self.lengths.sum(axis=4, dtype=np.int64)
         return result
 
+    def block_ends(self, branch: int, pe: int) -> IntArray:
+        """Operators of a PE's loop up to the end of every block: int64[passes * blocks]."""
+        ends: IntArray = self.operators[branch, pe].reshape(-1).cumsum()
+        return ends
+
     @cached_property
     def stream_words(self) -> IntArray:
         """Stream words of every PE, header included: int64[branches, PEs]."""
@@ -137,6 +142,15 @@ class Mapping:
                 kinds.setdefault(pes, []).append(words[:pes])
         return max(float(np.concatenate(words).mean()) for words in kinds.values())
 
+    @cached_property
+    def all_stream_words(self) -> int:
+        """Stream words of all PEs together."""
+        return sum(
+            int(words[:pes].sum())
+            for group in self.groups
+            for words, pes in zip(group.plan.stream_words, group.plan.pes, strict=True)
+        )
+
     @property
     def most_table_entries(self) -> int:
         """Table entries of the branch with most."""
@@ -166,13 +180,26 @@ class Placement:
     ring: int = 0
 
 
+@dataclass(frozen=True)
+class Residence:
+    """Where a layer's streams lie. batches: in how many of them, 0: resident.
+
+    In one batch it is a loop as well; in several of them the loop is written out for every tile.
+    """
+
+    batches: int = 0
+
+
+RESIDENT = Residence()
+
+
 @dataclass
 class Layer:
     """A node on its way to a descriptor.
 
     parts and mapping belong to convolutions. candidates: mappings to choose from; splits: others that
     `refine` tries. pes: int64[branches, PEs], PE of its plan that each physical PE
-    plays, -1: rests or does not exist.
+    plays, -1: rests or does not exist. residence: where its streams lie.
     """
 
     index: int
@@ -183,3 +210,4 @@ class Layer:
     candidates: list[Mapping] = field(default_factory=list)
     splits: list[Mapping] = field(default_factory=list)
     pes: IntArray | None = None
+    residence: Residence = RESIDENT

@@ -13,6 +13,7 @@ from espalier.backend.emit import emit
 from espalier.backend.lower import Progress
 from espalier.backend.options import CompileOptions
 from espalier.backend.plan import Layer, Mapping
+from espalier.backend.residence import input_cycles
 from espalier.backend.select import place_chosen
 from espalier.backend.strip_plan import plan_strips
 from espalier.errors import CapacityError
@@ -46,17 +47,18 @@ def refine(
             search.split(index, split)
             done += 1
             search.report(progress, done, trials)
-    place_chosen(search.layers, config)
+    place_chosen(search.layers, config, search.begin)
     return search.graph, search.layers
 
 
 class _Search:
-    """The best program so far. cycles: of it."""
+    """The best program so far. cycles: of it. begin: see `select_mappings`."""
 
     def __init__(
         self, graph: IntegerGraph, layers: list[Layer], config: HardwareConfig, options: CompileOptions
     ) -> None:
         self.graph, self.layers, self._config, self._options = graph, layers, config, options
+        self.begin = input_cycles(graph, config)
         self.cycles = self._predict(graph, layers)
 
     def swap(self, index: int) -> None:
@@ -88,7 +90,7 @@ class _Search:
 
     def _predict(self, graph: IntegerGraph, layers: list[Layer]) -> float:
         """Cycles of a program; infinite if it does not fit the memories."""
-        if not place_chosen(layers, self._config):
+        if not place_chosen(layers, self._config, self.begin):
             return float("inf")
         try:
             plan, placements = plan_strips(graph, layers, self._config, self._options)

@@ -6,21 +6,37 @@ import numpy as np
 import numpy.typing as npt
 
 from espalier.arch.config import HardwareConfig
-from espalier.backend.plan import IntArray, Layer, Mapping
+from espalier.backend.plan import RESIDENT, IntArray, Layer, Mapping
+from espalier.backend.residence import choose_residences
 from espalier.errors import CapacityError
 
 FloatArray = npt.NDArray[np.float64]
 
 _ATTEMPTS = 12
+_WORD_PRICES = (0.0, 0.1, 0.3, 1.0, 3.0)  # cycles that the loading of a word may cost
 
 
-def select_mappings(layers: list[Layer], config: HardwareConfig) -> None:
-    """Set `mapping` and `pes` of every convolution.
+def select_mappings(layers: list[Layer], config: HardwareConfig, begin: int = 0) -> None:
+    """Set `mapping`, `pes` and `residence` of every convolution.
 
     Starts with each layer's fastest mapping; while a memory overflows, the layer changes that loses the
-    fewest cycles per word saved. Then layers change where that saves cycles within the memories. Raises
-    CapacityError if the smallest mappings do not fit.
+    fewest cycles per word saved. Then layers change where that saves cycles within the memories. If streams
+    do not fit, hardware with `streaming` gets some of them from DDR, not before cycle
+    `begin`.
+
+    Raises:
+        CapacityError: the smallest mappings do not fit.
+
     """
+    fits = _fit(layers, config)
+    if config.streaming:
+        fits = _stream(layers, config, begin, fits)
+    if not fits:
+        _explain(layers, config)
+
+
+def _fit(layers: list[Layer], config: HardwareConfig) -> bool:
+    """Choose mappings whose streams and tables all fit; False if there are none."""
     convs = [layer for layer in layers if layer.candidates]
     depth = np.array([config.stream_depth_words, config.table_depth_words], np.float64)
     budget = depth.copy()
@@ -31,15 +47,45 @@ def select_mappings(layers: list[Layer], config: HardwareConfig) -> None:
             [_stream_use(layers, config).max(initial=0), _table_use(layers, config).max(initial=0)]
         )
         if (used <= depth).all():
-            return
+            return True
         if not fitted:
-            break
+            return False
         budget -= np.maximum(used - depth, 0) + 1  # the fullest PE holds more than the average
-    _explain(layers, config)
+    return False
 
 
-def _choose(convs: list[Layer], budget: FloatArray) -> bool:
-    """Choose within a budget of words; False if it cannot be met."""
+def _stream(layers: list[Layer], config: HardwareConfig, begin: int, fits: bool) -> bool:
+    """Choose mappings whose tables fit, and what is resident; False if there are none.
+
+    Loading a word costs between nothing and a cycle or two, depending on what else there is to wait for.
+    fits: what has been chosen fits, and stays if nothing is faster.
+    """
+    convs = [layer for layer in layers if layer.candidates]
+    budget = np.array([np.inf, config.table_depth_words])
+    results = []
+    if fits:
+        if all(layer.mapping is layer.candidates[0] for layer in convs):
+            return True
+        now = float(begin + sum(layer.mapping.cycles for layer in convs if layer.mapping))
+        results.append(((now, 0.0), [(layer.mapping, layer.pes, layer.residence) for layer in layers]))
+    for price in _WORD_PRICES:
+        if not _choose(convs, budget, price):
+            continue
+        _place(layers, config)
+        cycles = choose_residences(layers, config, begin)
+        if cycles is not None:
+            results.append((cycles, [(layer.mapping, layer.pes, layer.residence) for layer in layers]))
+    if not results:
+        _choose(convs, budget)
+        _place(layers, config)
+        return False
+    for layer, found in zip(layers, min(results, key=lambda own: own[0])[1], strict=True):
+        layer.mapping, layer.pes, layer.residence = found
+    return True
+
+
+def _choose(convs: list[Layer], budget: FloatArray, word_price: float = 0.0) -> bool:
+    """Choose within a budget of words, each word costing so many cycles; False if it cannot be met."""
     for layer in convs:
         layer.mapping = layer.candidates[0]
     moves = [(index, other) for index, layer in enumerate(convs) for other in layer.candidates]
@@ -47,8 +93,9 @@ def _choose(convs: list[Layer], budget: FloatArray) -> bool:
         return True
     layer_of = np.array([index for index, _ in moves])
     uses = np.array([_mapping_use(other) for _, other in moves])
-    cycles = np.array([other.cycles for _, other in moves], np.float64)
-    chosen = np.array([np.flatnonzero(layer_of == index)[0] for index in range(len(convs))])
+    cycles = np.array([other.cycles + word_price * other.all_stream_words for _, other in moves])
+    starts = [np.flatnonzero(layer_of == index) for index in range(len(convs))]
+    chosen = np.array([own[cycles[own].argmin()] if word_price else own[0] for own in starts])
     fitted = _shrink(layer_of, uses, cycles, chosen, budget)
     if fitted:
         _improve(layer_of, uses, cycles, chosen, budget)
@@ -157,7 +204,14 @@ def _table_use(layers: list[Layer], config: HardwareConfig) -> IntArray:
 def _explain(layers: list[Layer], config: HardwareConfig) -> None:
     convs = [layer for layer in layers if layer.mapping is not None]
     stream, table = _stream_use(layers, config), _table_use(layers, config)
-    if stream.max() > config.stream_depth_words:
+    tables_fit = table.max() <= config.table_depth_words
+    if config.streaming and tables_fit:
+        raise CapacityError(
+            f"stream memories: the {config.stream_depth_words} words that the target '{config.name}' has in"
+            " each do not hold the operators of a single block of window words; prune more or use fewer"
+            " weight bits"
+        )
+    if stream.max() > config.stream_depth_words and not config.streaming:
         branch, pe = np.unravel_index(stream.argmax(), stream.shape)
         name, used, available = (
             f"stream memory of PE {branch}.{pe}",
@@ -177,11 +231,17 @@ def _explain(layers: list[Layer], config: HardwareConfig) -> None:
     )
 
 
-def place_chosen(layers: list[Layer], config: HardwareConfig) -> bool:
-    """Give every PE of the mappings that were chosen to a physical one; whether streams and tables fit."""
+def place_chosen(layers: list[Layer], config: HardwareConfig, begin: int = 0) -> bool:
+    """Give every PE of the mappings that were chosen to a physical one; whether streams and tables fit.
+
+    begin: as for `select_mappings`.
+    """
     _place(layers, config)
+    for layer in layers:
+        layer.residence = RESIDENT
     streams, tables = _stream_use(layers, config), _table_use(layers, config)
-    return bool(
-        streams.max(initial=0) <= config.stream_depth_words
-        and tables.max(initial=0) <= config.table_depth_words
-    )
+    if tables.max(initial=0) > config.table_depth_words:
+        return False
+    if streams.max(initial=0) <= config.stream_depth_words:
+        return True
+    return config.streaming and choose_residences(layers, config, begin) is not None

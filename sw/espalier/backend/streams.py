@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from espalier.arch.fields import pack
+from espalier.arch.fields import Field, pack
 from espalier.arch.operators import (
     HEADER_FIELDS,
     OPERATOR_BITS,
     OPERATOR_FIELDS,
     OPERATORS_PER_WORD,
     STREAM_WORD_BITS,
+    STREAMING_HEADER_FIELDS,
 )
 from espalier.backend.plan import IntArray, Plan
 
@@ -36,19 +38,50 @@ class PeStream:
     nulls: int
 
 
-END_WORD = pack(HEADER_FIELDS, {"end": 1}).to_bytes(STREAM_WORD_BYTES, "little")
+@dataclass(frozen=True)
+class LayerStream:
+    """A layer in a PE's stream: fields of its header, and the 9-byte words of its loop.
+
+    tiles: times that the loop is walked; 0: the PE rests. ends: operators up to the end of every block of the
+    loop, int64[passes * blocks].
+    """
+
+    header: dict[str, int]
+    loop: bytes
+    tiles: int
+    ends: IntArray
 
 
-def header(loop_words: int, filters: int, sets: int, blocks: int, block_words: int) -> bytes:
-    """Encode the header of a layer; with no sets the PE has no part in the layer."""
-    values = {
-        "loop_words": loop_words,
-        "filters": filters,
-        "sets": sets,
-        "blocks": blocks,
-        "wide_blocks": int(block_words == WIDE_BLOCK),
-    }
-    return pack(HEADER_FIELDS, values).to_bytes(STREAM_WORD_BYTES, "little")
+RESTS = LayerStream({}, b"", 0, np.zeros(0, np.int64))
+
+
+def layer_stream(loop: bytes, plan: Plan, own: tuple[int, int], tiles: int, wide: bool) -> LayerStream:
+    """Describe the layer's part of a PE's stream. own: branch and PE in the plan."""
+    passes, blocks = plan.operators[own].shape
+    filters = int(plan.deal.filters[own])
+    values = {"filters": filters, "sets": tiles * passes, "blocks": blocks, "wide_blocks": int(wide)}
+    return LayerStream(values, loop, tiles, plan.block_ends(*own))
+
+
+def plain_stream(layers: Iterable[tuple[dict[str, int], bytes]]) -> bytes:
+    """Encode the stream of hardware without `streaming`: layer after layer, and the word that ends it.
+
+    layers: fields of each header but the words of the loop, and these.
+    """
+    content = [
+        _header(HEADER_FIELDS, header | {"loop_words": len(loop) // STREAM_WORD_BYTES}) + loop
+        for header, loop in layers
+    ]
+    return b"".join(content) + _header(HEADER_FIELDS, {"end": 1})
+
+
+def segment_header(values: dict[str, int]) -> bytes:
+    """Encode a header of hardware with `streaming`."""
+    return _header(STREAMING_HEADER_FIELDS, values)
+
+
+def _header(fields: tuple[Field, ...], values: dict[str, int]) -> bytes:
+    return pack(fields, values).to_bytes(STREAM_WORD_BYTES, "little")
 
 
 def build_streams(plan: Plan, block_words: int) -> list[list[PeStream]]:

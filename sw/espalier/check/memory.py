@@ -56,11 +56,12 @@ def least_memory(
     operators = sum(skipped.values()) + sum(int(np.count_nonzero(node.weights)) for node in convs)
     streams = -(-operators // (OPERATORS_PER_WORD * config.pes))
     entries = -(-sum(len(node.weights) for node in convs) // config.branches)
-    return [
+    stream = MemoryVerdict(STREAM, streams, config.stream_depth_words, "mean PE", at_least=True)
+    return [  # with streaming no stream is too long
         MemoryVerdict(
             FEATURE, needs[layer], config.feature_depth_words, _PARTS[FEATURE], True, f"layer {layer}"
         ),
-        MemoryVerdict(STREAM, streams, config.stream_depth_words, "mean PE", at_least=True),
+        *([] if config.streaming else [stream]),
         MemoryVerdict(TABLE, entries, config.table_depth_words, "mean branch", at_least=True),
     ]
 

@@ -6,6 +6,7 @@ from espalier.arch.config import HardwareConfig
 from espalier.estimate import latencies
 from espalier.estimate.branch_state import BranchState
 from espalier.estimate.elements import Elements
+from espalier.estimate.loader import Loader
 from espalier.estimate.output_stage import OutputStage
 from espalier.estimate.walker import WindowWalker
 from espalier.estimate.word_writer import WordWriter
@@ -17,13 +18,13 @@ class Branch:
     moved: more than words may have come, cleared by whoever has seen to it.
     """
 
-    def __init__(self, index: int, config: HardwareConfig, walker: WindowWalker) -> None:
+    def __init__(self, index: int, config: HardwareConfig, walker: WindowWalker, loader: Loader) -> None:
         self.index, self.walker = index, walker
         self.state = BranchState(config.branch_pes(index), walker.leaves)
         self.words = self.state.words
         self.moved = True
         self._writer = WordWriter(self.state, config.ring_words).steps()
-        self._elements = Elements(self.state, config.accumulators).steps()
+        self._elements = Elements(index, self.state, config.accumulators, loader).steps()
         self._output_stage = OutputStage(self.state, config.output_beats)
         self._output = self._output_stage.steps()
 

@@ -19,8 +19,8 @@ class Load:
     LOAD can be executed, None as long as that is not known.
     """
 
-    def __init__(self, config: HardwareConfig) -> None:
-        self.config, self._port = config, ReadPort(config)
+    def __init__(self, config: HardwareConfig, port: ReadPort) -> None:
+        self.config, self._port = config, port
         self.words: list[Waiting] = []
         self.turns: list[int] = []
         self.end: int | None = 0

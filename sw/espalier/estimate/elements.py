@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from operator import add
 
 from espalier.estimate import latencies
 from espalier.estimate.branch_state import BegunSet, Block, BranchJob, BranchState
+from espalier.estimate.loader import Loader
 from espalier.estimate.work import BranchWork
 
 
 class Elements:
-    """Go on as far as blocks are committed and accumulators are free."""
+    """Go on as far as blocks are committed, accumulators are free and streams are there."""
 
-    def __init__(self, state: BranchState, accumulators: int) -> None:
-        self.state = state
+    def __init__(self, number: int, state: BranchState, accumulators: int, loader: Loader) -> None:
+        """Be those of branch `number`."""
+        self.number, self.state, self.loader = number, state, loader
         self._accumulators = accumulators
         self._finish = [0] * state.pes  # end of the latest operators
         self._wanted = [0] * state.pes  # accumulators of all sets begun
 
     def steps(self) -> Iterator[None]:
         """Yield whenever something is missing."""
-        index, block = 0, 0
+        index, block, loaded = 0, 0, self.loader.loaded
         commits, released, blocks = self.state.commits, self.state.released, self.state.blocks
         while True:
             while len(self.state.jobs) <= index:
                 yield
             own = self.state.jobs[index]
             index += 1
+            batches = own.job.work.batches
             if own.work is None:
+                for batch in batches:
+                    while len(loaded) <= batch:
+                        yield
+                    self.loader.leave(self.number, max(loaded[batch] + latencies.HEADER, *self._finish))
                 continue
             while len(commits) <= block:
                 yield
-            self._begin(own, commits[block])
+            while batches and len(loaded) <= batches.start:
+                yield
+            self._begin(own, commits[block], loaded[batches.start] if batches else 0)
+            first_block, cuts, batch = block, deque(own.work.cuts), batches.start
             empty = full = 0
             filters = own.work.filters.tolist()
             loop = own.work.operators.reshape(-1, self.state.pes)
@@ -64,16 +75,34 @@ class Elements:
                             full += sum(late) - sum(ready)
                             ready = late
                         finish = list(map(add, ready, cycles))
+                        while cuts and cuts[0][0] == block - 1 - first_block:
+                            before = cuts.popleft()[1]
+                            reached = list(map(add, ready, before))
+                            batch += 1
+                            there = (
+                                len(loaded) > batch and loaded[batch] < max(reached) - latencies.READ_AHEAD
+                            )
+                            ahead = latencies.READ_AHEAD if there else latencies.READ_LAST
+                            self.loader.leave(self.number, max(reached) - ahead)
+                            while len(loaded) <= batch:
+                                yield
+                            begin = loaded[batch] + latencies.LOADED
+                            finish = [
+                                end + max(0, begin - at) for end, at in zip(finish, reached, strict=True)
+                            ]
                         released.append(max(finish) + latencies.RELEASE)
                         offset = offsets[which * len(operators) + number]
                         blocks.append(Block(own.work, ready, finish, offset, number == 0))
                     self._finish = finish
                     self.state.sets.append(finish)
+            if batches:
+                self.loader.leave(self.number, max(self._finish))
             _count(own, own.work, empty, full)
 
-    def _begin(self, own: BranchJob, first: int) -> None:
-        """Wait for a layer's first block, which does not count as an empty ring."""
-        begun = [max(end + latencies.LAYER, first) for end in self._finish]
+    def _begin(self, own: BranchJob, first: int, loaded: int) -> None:
+        """Wait for a layer's first block and its streams, which does not count as an empty ring."""
+        start = max(first, loaded + latencies.LOADED) if loaded else first
+        begun = [max(end + latencies.LAYER, start) for end in self._finish]
         own.count.idle = sum(begun) - sum(self._finish)
         self._finish = begun
 

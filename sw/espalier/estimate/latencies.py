@@ -103,3 +103,16 @@ STORE_TRIP = 16  # a word's first beat goes out, to the one of the word that tak
 STORE = 23  # EXECUTE of STORE to EXECUTE of what waits for it, without words and the last answer
 UNANSWERED = 8  # bursts written whose answers are missing
 ANSWERED = 2  # such an answer, to the first beat of the burst that waits for it
+
+# Loader during an inference.
+STREAM = 2  # EXECUTE of STREAM to the loader getting ready for its first batch
+BATCH_READY = 4  # getting ready, to seeing that there is room
+BATCH_LEFT = 2  # all PEs have left what a batch overwrites, to that being seen
+SECTION = 4  # header of a section, to its first word's beat
+PACKED = 2  # that beat, to the word being written
+BATCH_LOADED = 4  # header of the END section, to the batch counting as loaded
+BATCH_OVER = 2  # last beat of a batch, to the loader getting ready for the next one
+LOADED = 7  # a batch counts as loaded, to the first operator from it
+HEADER = 4  # a batch counts as loaded, to its being left by a PE that has no part in it
+READ_AHEAD = 12  # PEs leave a batch before the operators of its last words, for one that is there,
+READ_LAST = 6  # and otherwise

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.program import PATTERNS_PER_WORD, Follows, Opcode, descriptor_words
 from espalier.backend.decode import tile_walk
+from espalier.backend.unchain import Batch
 from espalier.errors import InternalError
 from espalier.estimate import dma, latencies
 from espalier.estimate.branch import Branch
 from espalier.estimate.branch_state import NEVER, BranchJob
+from espalier.estimate.ddr import ReadPort
 from espalier.estimate.jobs import Job, Progress, Walk, WindowPlan
+from espalier.estimate.loader import Loader
 from espalier.estimate.pool import PoolUnit
 from espalier.estimate.small_parts import SmallParts
 from espalier.estimate.tile_port import TilePort
@@ -31,18 +34,22 @@ class Machine:
     Only windows and words that take turns at the feature memory are events; all between them are
     recurrences. What follows from an event is never earlier, so that they are handled in order of time. jobs:
     in program order. branch_jobs: by job, what each branch did in a CONV. cycles: from the first descriptor
-    to DONE.
+    to DONE. batches: of streams that come from DDR.
     """
 
-    def __init__(self, program: list[LayerWork], config: HardwareConfig) -> None:
+    def __init__(
+        self, program: list[LayerWork], config: HardwareConfig, batches: Sequence[Batch] = ()
+    ) -> None:
         self.config, self.program = config, program
         self.progress = [Progress() for _ in range(config.branches + 2)]
         self.walkers = [
             WindowWalker(config.window_fifo_depth, self.progress) for _ in range(config.branches + 1)
         ]
-        self.branches = [Branch(b, config, self.walkers[b]) for b in range(config.branches)]
+        port = ReadPort(config)
+        self.load = dma.Load(config, port)
+        self.loader = Loader(batches, config.branches, port, lambda: self.load.end)
+        self.branches = [Branch(b, config, self.walkers[b], self.loader) for b in range(config.branches)]
         self.pool = PoolUnit(config, self.walkers[-1], self.progress[-2])
-        self.load = dma.Load(config)
         self.jobs: list[Job] = []
         self.branch_jobs: list[list[BranchJob]] = []
         self.ends: list[tuple[int, Job]] = []
@@ -75,6 +82,7 @@ class Machine:
         for condition in self._sequence():
             self._find()
             while not condition():
+                self._load_batches()
                 event = min(
                     first.done, second.done, tiles.done, first.turn, second.turn, tiles.turn, windows.time,
                     self._wake,
@@ -97,6 +105,15 @@ class Machine:
                     self._write(event, second)
                 else:
                     self._read(event)
+
+    def _load_batches(self) -> None:
+        """See whether batches were loaded, and let PEs go on that have waited for them."""
+        self.loader.advance()
+        while self.loader.moved:
+            self.loader.moved = False
+            for index, branch in enumerate(self.branches):
+                branch.resume()
+                self._follow(index)
 
     def _read_tile(self) -> None:
         """Read a residual tile or one to store, unless it has to give way."""
@@ -208,6 +225,9 @@ class Machine:
                 self.progress[-1].begin(work.fields["layer"], True, False)
                 self.load.start(work, time)
                 time += latencies.DMA_STARTED
+            elif work.opcode == Opcode.STREAM:
+                self.loader.start(time)
+                time += 1
             elif work.opcode == Opcode.STORE:
                 self.store.start(work, time)
                 time += latencies.DMA_STARTED

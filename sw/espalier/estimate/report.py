@@ -11,10 +11,11 @@ from functools import lru_cache
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.program import Opcode
+from espalier.backend.decode import load_sections
 from espalier.estimate.branch_state import BranchJob
 from espalier.estimate.jobs import Job
 from espalier.estimate.machine import Machine
-from espalier.estimate.work import LayerWork, read_program
+from espalier.estimate.work import LayerWork, read_memories
 
 # A layer is bound by something that alone would keep it busy for this share of its cycles.
 _BOUND_SHARE = 0.7
@@ -69,8 +70,9 @@ def estimate_program(program: bytes, config: HardwareConfig) -> Estimate:
         InternalError: the program is inconsistent, or waits for something that never comes.
 
     """
-    layers = read_program(program, config)
-    machine = Machine(layers, config)
+    memories = load_sections(program, config)
+    layers = read_memories(memories, config)
+    machine = Machine(layers, config, memories.batches)
     with _no_garbage():
         machine.run()
     starts = [0, *(report for report, _ in machine.ends)]
@@ -87,7 +89,7 @@ def estimate_program(program: bytes, config: HardwareConfig) -> Estimate:
     return Estimate(
         machine.cycles,
         found,
-        _bytes(layers, Opcode.LOAD, config),
+        _bytes(layers, Opcode.LOAD, config) + sum(own.beats for own in memories.batches) * config.axi_bytes,
         _bytes(layers, Opcode.STORE, config),
         {**used, "layer_ends": rest},
     )

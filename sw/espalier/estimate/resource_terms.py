@@ -100,8 +100,9 @@ def _no_memory(site: Site) -> MemoryBlocks:
 class Block:
     """What a block takes. lut, ff: terms to which coefficients are fitted, beside a constant per family.
 
-    lutram: LUTs of its large distributed RAMs; dsp, memory: exact. ring_lut, ring_ff: more with rings, as
-    counted for zcu104; they depend on next to nothing.
+    lutram: LUTs of its large distributed RAMs; dsp, memory: exact. ring_lut, ring_ff: more with rings,
+    streaming: LUTs and flip-flops more with `streaming`, as counted for zcu104; they depend on next to
+    nothing.
     """
 
     lut: tuple[Term, ...] = ()
@@ -111,6 +112,7 @@ class Block:
     memory: Callable[[Site], MemoryBlocks] = _no_memory
     ring_lut: int = 0
     ring_ff: int = 0
+    streaming: tuple[int, int] = (0, 0)
 
     def terms(self, resource: str, site: Site) -> list[float]:
         """Values of the terms of "lut" or "ff": the constants of the two families, then the block's own."""
@@ -195,6 +197,7 @@ BLOCKS: dict[str, Block] = {
         ),
         dsp=lambda s: s.dsp_pairs,
         memory=lambda s: _deep_memory(s, STREAM_WORD_BITS, s.config.stream_depth_words),
+        streaming=(89, 27),
     ),
     "window_walker": Block(lut=(_branches,), ff=(_branches,)),
     "word_writer": Block(
@@ -254,7 +257,7 @@ BLOCKS: dict[str, Block] = {
         ff=(lambda s: s.bank_parts, lambda s: s.tile_bits * s.bank_parts, lambda s: s.tile_bits),
         memory=_bank_memory,
     ),
-    "loader": Block(lut=(_branches,), ff=(_branches,)),
+    "loader": Block(lut=(_branches,), ff=(_branches,), streaming=(154, 12)),
     "load_walker": Block(
         lut=(lambda s: s.config.word_beats,), ff=(lambda s: s.tile_bits, lambda s: s.config.word_beats)
     ),

@@ -118,9 +118,10 @@ def estimate_block(name: str, site: Site) -> ResourceCount:
         for resource in ("lut", "ff")
     }
     memory, config = block.memory(site), site.config
+    more_luts, more_ffs = block.streaming if config.streaming else (0, 0)
     return ResourceCount(
-        lut=fitted["lut"] + block.lutram(site) + block.ring_lut * config.feature_rings,
-        ff=fitted["ff"] + block.ring_ff * config.feature_rings,
+        lut=fitted["lut"] + block.lutram(site) + block.ring_lut * config.feature_rings + more_luts,
+        ff=fitted["ff"] + block.ring_ff * config.feature_rings + more_ffs,
         dsp=block.dsp(site),
         bram36=memory.bram36,
         uram=memory.uram,

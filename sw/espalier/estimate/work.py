@@ -11,7 +11,8 @@ from espalier.arch.config import HardwareConfig
 from espalier.arch.fields import Field, unpack
 from espalier.arch.operators import HEADER_FIELDS, OPERATOR_BITS, OPERATOR_FIELDS, OPERATORS_PER_WORD
 from espalier.arch.program import TABLE_FIELDS, Opcode
-from espalier.backend.decode import descriptors_to_end, load_sections, tile_walk
+from espalier.backend.decode import Memories, descriptors_to_end, load_sections, tile_walk
+from espalier.backend.unchain import Segment
 from espalier.errors import InternalError
 
 IntArray = npt.NDArray[np.int64]
@@ -26,6 +27,8 @@ class BranchWork:
     with its nulls; nulls: int64[PEs] of them per tile. filters: int64[PEs], accumulators of a set.
     reads: of every PE, a byte for every operator of the loop, 1 if it is the first of a run and reads its
     accumulator if that is not a set's first; a single filter's sum never leaves its lanes.
+    cuts: where each further batch of streams begins: block of the layer, and operators of that block
+    that come before, by PE.
     pe, channel: int64[entries] and last: bool[entries] of the table; passes: slice of every pass in it.
     """
 
@@ -40,42 +43,56 @@ class BranchWork:
     channel: IntArray
     last: npt.NDArray[np.bool_]
     passes: list[slice]
+    cuts: list[tuple[int, list[int]]]
 
 
 @dataclass(frozen=True)
 class LayerWork:
-    """A descriptor; `branches`: for a CONV one each, None for those that rest."""
+    """A descriptor; `branches`: for a CONV one each, None for those that rest. batches: with its streams."""
 
     opcode: Opcode
     fields: dict[str, int]
     branch_fields: list[dict[str, int]]
     patterns: list[dict[str, int]]
     branches: list[BranchWork | None]
+    batches: range = range(0)
 
 
 def read_program(program: bytes, config: HardwareConfig) -> list[LayerWork]:
-    """Decode the DDR sections of a program image; all descriptors up to END, which is the last one.
+    """Decode a program image; all descriptors up to END, which is the last one.
 
     Raises:
         InternalError: streams or tables do not fit their descriptors.
 
     """
-    memories = load_sections(program, config)
+    return read_memories(load_sections(program, config), config)
+
+
+def read_memories(memories: Memories, config: HardwareConfig) -> list[LayerWork]:
+    """Decode the memories of a program; see `read_program`."""
     readers = [_Stream(words) for words in memories.streams]
     layers: list[LayerWork] = []
     latest = -1  # the layer of the convolution before: its strips share what the streams hold for it
+    convolutions = -1
     for step in descriptors_to_end(memories, config):
         work: list[BranchWork | None] = []
+        batches = range(0)
         if step.opcode == Opcode.CONV:
             if step.fields["layer"] != latest:
                 latest = step.fields["layer"]
+                convolutions += 1
                 for reader in readers:
                     reader.next_layer()
+            segments = [own[convolutions] for own in memories.segments] or [[]] * config.pes
+            brought = [own.batch for pe in segments for own in pe if own.batch is not None]
+            if brought:
+                batches = range(min(brought), max(brought) + 1)
             for branch, values in enumerate(step.branches):
                 first = config.first_pe(branch)
-                own = readers[first : first + config.branch_pes(branch)]
-                work.append(_branch_work(step.fields, values, own, memories.tables[branch]))
-        layers.append(LayerWork(step.opcode, step.fields, step.branches, step.patterns, work))
+                pes = slice(first, first + config.branch_pes(branch))
+                table = memories.tables[branch]
+                work.append(_branch_work(step.fields, values, readers[pes], table, segments[pes]))
+        layers.append(LayerWork(step.opcode, step.fields, step.branches, step.patterns, work, batches))
     return layers
 
 
@@ -115,7 +132,11 @@ class _Stream:
 
 
 def _branch_work(
-    fields: dict[str, int], values: dict[str, int], streams: list[_Stream], table: Bytes
+    fields: dict[str, int],
+    values: dict[str, int],
+    streams: list[_Stream],
+    table: Bytes,
+    segments: list[list[Segment]],
 ) -> BranchWork | None:
     loops = [stream.layer for stream in streams]
     if values["tiles"] == 0:
@@ -143,7 +164,25 @@ def _branch_work(
         columns["out_channel"],
         columns["last"].astype(np.bool_),
         [slice(start, int(stop)) for start, stop in zip(starts, ends, strict=True)],
+        _cuts(operators, len(tile_y), segments),
     )
+
+
+def _cuts(operators: IntArray, tiles: int, segments: list[list[Segment]]) -> list[tuple[int, list[int]]]:
+    """Blocks in which segments but the first begin, and the operators of these blocks before that."""
+    sizes = np.array([[segment.words for segment in own] for own in segments], np.int64)
+    if sizes.size == 0 or sizes.shape[1] == 1:
+        return []
+    starts = sizes[:, :-1].cumsum(axis=1) * OPERATORS_PER_WORD  # [PEs, segments - 1]
+    per_block = np.tile(operators.reshape(-1, operators.shape[2]), (tiles, 1))
+    ends = per_block.cumsum(axis=0)
+    cuts = []
+    for start in starts.T:
+        block = int(min((np.searchsorted(ends[:, pe], s, "right") for pe, s in enumerate(start))))
+        block = min(block, len(ends) - 1)
+        before = start - (ends[block] - per_block[block])
+        cuts.append((block, np.clip(before, 0, per_block[block]).tolist()))
+    return cuts
 
 
 def _offsets(fields: tuple[Field, ...]) -> list[int]:

@@ -61,7 +61,7 @@ class IntegerDevice:
 
     def learn(self, model: Model) -> None:
         """Make a model known, so that its program can be loaded."""
-        self._models[model.image.program] = model
+        self._models[model.image.program[: model.image.load_bytes]] = model
 
     def read(self, offset: int) -> int:
         """Read a register; counters are zero."""

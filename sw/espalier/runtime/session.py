@@ -149,7 +149,7 @@ class Session:
         program.array[: len(content)] = np.frombuffer(content, np.uint8)
         program.array[len(content) :] = 0
         program.flush()
-        self.driver.load(program, len(program.array), self)
+        self.driver.load(program, self.model.image.load_bytes, self)
         for register, buffer in self.shared.items():
             self.driver.point(register, buffer)
 
