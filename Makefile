@@ -33,7 +33,7 @@ lint: .venv/lint.done .venv/test.done ## style, types, import direction
 bench: .venv/report.done ## measure everything on docs/performance.md (long)
 	$(BIN)/sim bench
 
-bitstream: .venv/core.done ## Verilog for TARGET, and the bitstream where Vivado is installed
+bitstream: .venv/core.done ## bitstream for TARGET; without Vivado all that comes before it
 	$(BIN)/espalier build --target $(TARGET)
 
 clean: ## remove what the other targets made

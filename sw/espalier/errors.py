@@ -40,6 +40,10 @@ class ToolNotFoundError(UserError):
     """A program that is needed (compiler, simulator, make) is not installed."""
 
 
+class BuildError(UserError):
+    """A stage of a bitstream's build failed: timing, a tool's error, a file that is not there."""
+
+
 class DeviceError(UserError):
     """An accelerator cannot be used: missing, other than expected, or busy; the message says what to do."""
 

@@ -11,6 +11,7 @@ from espalier import __version__
 from espalier.cli.check import check
 from espalier.cli.compile_command import compile_model
 from espalier.cli.compress_command import compress
+from espalier.cli.doctor import doctor
 from espalier.cli.estimate import estimate
 from espalier.cli.evaluate import evaluate
 from espalier.cli.explore import explore
@@ -43,6 +44,7 @@ def _options(
 app.command("check")(check)
 app.command("compress")(compress)
 app.command("compile")(compile_model)
+app.command("doctor")(doctor)
 app.command("estimate")(estimate)
 app.command("evaluate")(evaluate)
 app.command("explore")(explore)
