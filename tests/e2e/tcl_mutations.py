@@ -28,7 +28,7 @@ from espalier_hw.vivado.stages import STAGES, STAND_IN
 BOARDS = ("zcu104", "pynqz2", "kv260")
 FAULTS = (
     "old", "no_part", "integrity", "no_board", "no_ip", "no_hwh",
-    "clock", "progress", "slack", "hold", "no_paths",
+    "clock", "progress", "unrouted", "slack", "hold", "no_paths",
 )  # fmt: skip
 SCRIPTS = ("common", *(stage.name for stage in STAGES))
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789_"
@@ -68,7 +68,7 @@ def outcome(folder: Path, fault: str) -> Outcome:
         if run.returncode:
             return Outcome(f"{stage.name}: {run.stderr.partition(chr(10))[0]}", ())
         for path in stage.results:
-            if not (folder / path).is_file():
+            if not (folder / path).is_file() or not (folder / path).stat().st_size:
                 return Outcome(f"{stage.name}: no {path}", ())
     files = sorted(path for path in folder.rglob("*") if path.is_file() and "scripts" not in path.parts)
     return Outcome("", tuple((str(path.relative_to(folder)), path.read_text()) for path in files))

@@ -136,6 +136,7 @@ def test_another_clock_is_another_design(out, tmp_path, monkeypatch):
         ("no_hwh", r"Vivado has not written espalier\.hwh"),
         ("clock", "choose another --clock-mhz"),
         ("progress", "run synth_1 did not finish"),
+        ("unrouted", "run impl_1 did not finish"),
         ("slack", r"timing not met at .* MHz: setup slack -0.214 ns"),
         ("hold", r"timing not met at .* MHz: hold slack -0.214 ns"),
         ("no_paths", "no setup path is constrained"),

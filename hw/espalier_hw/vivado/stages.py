@@ -85,7 +85,7 @@ class Build:
         return list(content["stages"]) if content.get("design_hash") == self.design_hash else []
 
     def _is_done(self, stage: Stage) -> bool:
-        return stage.name in self.done() and all((self.folder / path).exists() for path in stage.results)
+        return stage.name in self.done() and all(_is_written(self.folder / path) for path in stage.results)
 
     def _write_stamps(self, stages: list[str]) -> None:
         path = self.folder / "vivado" / _STAMPS
@@ -113,7 +113,7 @@ class Build:
         text = log.read_text(encoding="utf-8", errors="replace")
         if code:
             raise BuildError(f"stage {stage.name} failed: {_reason(text, code)}; log: {log}")
-        missing = [path for path in stage.results if not (folder / path).exists()]
+        missing = [path for path in stage.results if not _is_written(folder / path)]
         if missing:
             raise BuildError(f"stage {stage.name} has not written {', '.join(missing)}; log: {log}")
         if stage.name == "design":
@@ -125,6 +125,10 @@ class Build:
         for what, needle in (("register map", "ADDRESS_OFFSET"), (HASH_PARAMETER, self.design_hash)):
             if needle not in text:
                 raise BuildError(f"the .hwh that Vivado wrote has no {what}; log: {log}")
+
+
+def _is_written(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
 
 
 def _reason(text: str, code: int) -> str:

@@ -81,4 +81,6 @@ set model::board_files {
     xilinx.com:zcu104:part0:1.1 xilinx.com:kv260_som:part0:1.3 xilinx.com:kv260_som:part0:1.4
     avnet.com:ultra96v2:part0:1.2 tul.com.tw:pynq-z2:part0:1.0
 }
+# Boards with memory above 4 GiB, of which a master must not lose the upper part.
+set model::high_memory {xilinx.com:kv260_som:*}
 set model::parts {xczu7ev-ffvc1156-2-e xck26-sfvc784-2LV-c xczu3eg-sbva484-1-i xc7z020clg400-1}

@@ -142,6 +142,11 @@ proc validate_bd_design {} {
             need [expr {"$cell/$space" in $mapped}] "validate: $cell/$space reaches nothing"
         }
     }
+    foreach pattern $::model::high_memory {
+        set lost [expr {[string match $pattern [dict get $::model::project board_part]]
+            && ![string match *HP0_DDR_HIGH* [dict get $::model::project addresses]]}]
+        need [expr {!$lost}] "validate: the memory above 4 GiB is not mapped"
+    }
     mark valid
 }
 proc save_bd_design {} {

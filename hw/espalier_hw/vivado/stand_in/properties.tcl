@@ -70,7 +70,8 @@ proc get_property {property object} {
     switch [lindex $object 0] {
         run {
             need [expr {$property eq "PROGRESS"}] "get_property: unknown property $property of a run"
-            return [expr {$::model::fault ne "progress" && [done waited_[lindex $object 1]] ? "100%" : "0%"}]
+            set failed [expr {$::model::fault in [list progress [dict get {synth_1 none impl_1 unrouted} [lindex $object 1]]]}]
+            return [expr {!$failed && [done waited_[lindex $object 1]] ? "100%" : "0%"}]
         }
         path {
             need [expr {$property eq "SLACK"}] "get_property: unknown property $property of a path"

@@ -15,7 +15,8 @@ proc make_wrapper {args} {
     expect make_wrapper [dict get $given -files] file
     need [done generated] "make_wrapper before generate_target"
     set path [dict get $::model::project folder]/[dict get $::model::project bd]_wrapper.v
-    close [open $path w]
+    write_text $path "// written by the stand-in for Vivado"
+    dict set ::model::project wrapper $path
     return $path
 }
 proc get_runs {name} {
@@ -34,6 +35,7 @@ proc launch_runs {args} {
     need [string is integer -strict [dict get $given -jobs]] "launch_runs: jobs [dict get $given -jobs]"
     need [expr {[done constraints] && [done order]}] "launch_runs before constraints and compile order"
     need [expr {[dict get $::model::project top] eq "[dict get $::model::project bd]_wrapper"}] "the wrapper is not the top"
+    need [expr {[dict get $::model::project wrapper] in [dict get $::model::project sources]}] "the wrapper is no source"
     if {$run eq "impl_1"} {
         need [done waited_synth_1] "impl_1 before synth_1"
         need [expr {[dict exists $given -to_step] && [dict get $given -to_step] eq "write_bitstream"}] "impl_1: wrong last step"
@@ -49,9 +51,7 @@ proc wait_on_run {name} {
     if {$name eq "impl_1"} {
         set folder [dict get $::model::project folder]/[dict get $::model::project name].runs/impl_1
         file mkdir $folder
-        set file [open $folder/[dict get $::model::project bd]_wrapper.bit w]
-        puts $file "no bitstream: written by the stand-in for Vivado"
-        close $file
+        write_text $folder/[dict get $::model::project bd]_wrapper.bit "no bitstream: written by the stand-in for Vivado"
     }
 }
 proc open_run {name} {
@@ -63,9 +63,7 @@ proc report {command arguments flags} {
     lassign [options $command $arguments $flags {-file}] given others
     require_options $command $given -file
     need [expr {$others eq ""}] "$command: unknown arguments $others"
-    set file [open [dict get $given -file] w]
-    puts $file "$command: written by the stand-in for Vivado"
-    close $file
+    write_text [dict get $given -file] "$command: written by the stand-in for Vivado"
 }
 proc report_utilization {args} {
     report report_utilization $args -hierarchical
@@ -86,5 +84,5 @@ proc write_hw_platform {args} {
     lassign [options write_hw_platform $args {-fixed -include_bit -force}] given others
     require_options write_hw_platform $given {-fixed -include_bit -force}
     need [done waited_impl_1] "write_hw_platform before impl_1"
-    close [open [one write_hw_platform $others] w]
+    write_text [one write_hw_platform $others] "no platform: written by the stand-in for Vivado"
 }

@@ -1,7 +1,7 @@
 # Strict stand-in for the Vivado commands that the build scripts use; writes what they build as .hwh.
 # tclsh vivado.tcl -version | -mode batch -nojournal -log FILE -source SCRIPT -tclargs ARGUMENTS
 # Whatever it does not know is an error. It knows less than Vivado, so what it accepts may still be wrong there.
-# STAND_IN_FAULT: old, no_part, integrity, no_board, no_ip, no_hwh, clock, progress, slack, hold or no_paths.
+# STAND_IN_FAULT: old, no_part, integrity, no_board, no_ip, no_hwh, clock, progress, unrouted, slack, hold or no_paths.
 namespace eval model {}
 set here [file dirname [file normalize [info script]]]
 set model::fault [expr {[info exists env(STAND_IN_FAULT)] ? $env(STAND_IN_FAULT) : ""}]
@@ -42,6 +42,12 @@ proc require_options {command given names} {
 proc one {command others {count 1}} {
     need [expr {[llength $others] == $count}] "$command takes $count arguments, not [llength $others]: $others"
     return [lindex $others 0]
+}
+
+proc write_text {path text} {
+    set file [open $path w]
+    puts $file $text
+    close $file
 }
 
 # An object is {kind name ...}; of commands that expect one kind, another or none is an error.
