@@ -1,6 +1,7 @@
 """Layers that overlap in time: places of tensors, waits, and an independent check of both."""
 
 import dataclasses
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -137,9 +138,12 @@ def test_waits_are_enough_for_every_address(net, depth, overlap):
 
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    net=graphs(), depths=st.sampled_from([(64, 64), (120, 80), (120, 120), (1024, 960)]), mixed=st.booleans()
+    net=graphs(),
+    depths=st.sampled_from([(64, 64), (120, 80), (120, 120), (1024, 960)]),
+    mixed=st.booleans(),
+    store_all=st.booleans(),
 )
-def test_random_networks_run_in_little_memory(net, depths, mixed):
+def test_random_networks_run_in_little_memory(net, depths, mixed, store_all):
     graph, picture = net.graph(), net.picture()
     config = dataclasses.replace(
         TINY,
@@ -148,7 +152,7 @@ def test_random_networks_run_in_little_memory(net, depths, mixed):
         branches=3 if mixed else 2,
     )
     try:
-        image = compile_graph(graph, config)
+        image = compile_graph(graph, config, CompileOptions(store_all=store_all))
     except CapacityError:
         return
     expected, actual = run(graph, picture), emulate(image, config, picture)
@@ -302,6 +306,59 @@ def test_the_emulator_finds_missing_waits(name, value, message):
     with pytest.raises(InternalError, match=message):
         for step in steps:
             machine.step(step)
+
+
+def stored_and_pooled():
+    """The pool works in place, over what is being stored."""
+    return chain("c", "m", "c")
+
+
+def stored_and_unread():
+    """A pooled tensor that nobody reads; in little memory the next layer writes over it."""
+    net = chain("c")
+    net.pool("conv0", "max", (3, 3), 1, (1, 1, 1, 1))
+    net.conv("conv0", 6, (3, 3), pads=(1, 1, 1, 1))
+    return net
+
+
+def stored_and_added():
+    """In little memory the output lies over a residual tensor that is the latest one."""
+    net = chain("c", "c")
+    net.conv("conv0", 6, (3, 3), pads=(1, 1, 1, 1), residual="conv1")
+    return net
+
+
+@pytest.mark.parametrize(
+    ("build", "depth", "waiting"),
+    [
+        (stored_and_pooled, 1024, ["max1"]),
+        (stored_and_unread, 1024, []),
+        (stored_and_unread, 64, ["conv2"]),
+        (stored_and_added, 1024, []),
+        (stored_and_added, 64, ["conv2"]),
+    ],
+)
+def test_layers_wait_for_the_store_of_what_they_write_over(build, depth, waiting):
+    net = build()
+    graph, picture = net.graph(), net.picture()
+    config = dataclasses.replace(TINY, feature_depth_words=depth, feature_depth_rest_words=depth)
+    image = compile_graph(graph, config, CompileOptions(store_all=True))
+    actual, expected = emulate(image, config, picture), run(graph, picture)
+    for node in graph.nodes:
+        np.testing.assert_array_equal(actual[node.output], expected[node.output], err_msg=node.name)
+    names = [layer.name for layer in image.metadata.layers]
+    steps = [step.fields for step in layers_of(image, config)]
+    assert [names[own["layer"]] for own in steps if own["wait_store"]] == waiting
+    # Without the wait the check complains; with the last tensor alone stored there is none.
+    machine = Emulator(load_sections(image.program, config), config)
+    machine.ddr["input"] = np.zeros(image.input_bytes, np.uint8)
+    machine.ddr["output"] = np.zeros(image.output_bytes, np.uint8)
+    with pytest.raises(InternalError, match="a STORE may still read") if waiting else nullcontext():
+        for step in descriptors_of(machine.memories, config):
+            step.fields["wait_store"] = 0
+            machine.step(step)
+    for step in layers_of(compile_graph(graph, config), config):
+        assert not step.fields["wait_store"]
 
 
 def test_pools_are_nodes_of_the_pool_unit():

@@ -72,7 +72,7 @@ def emit(
         [], [],
     )  # fmt: skip
     stored = _stored(graph, config, options)
-    waits = layer_waits(graph, placements, options.overlap, plan)
+    waits = layer_waits(graph, placements, options.overlap, plan, stored)
     strips = StripEmission(graph, layers, placements, plan, config)
     if plan.home(graph.input) == Home.CHIP:
         _load(graph, placements, config, state)

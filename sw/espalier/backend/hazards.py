@@ -7,10 +7,12 @@ The hardware's rules are in the architecture page, section 8. In short, for laye
   and written their words; with `wait_pool` all pools before it have, too.
 - When a pool writes its first word, all pools before it have ended.
 - With `barrier` everything before has ended.
+- A STORE of a tensor waits for everything before, but nothing waits for it without `barrier` or `wait_store`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from espalier.arch.program import Follows
@@ -29,6 +31,7 @@ class Waits:
     barrier: bool
     wait_pool: bool
     during_load: bool = False  # it need not wait for the network's input
+    wait_store: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Start:
 def layer_start(graph: IntegerGraph, index: int, waits: Waits) -> Start:
     """When a layer may start that is not worked in strips."""
     follows, layer = followed_layer(graph, index, waits)
-    return Start(waits.barrier, waits.wait_pool, False, waits.during_load, follows, layer)
+    return Start(waits.barrier, waits.wait_pool, waits.wait_store, waits.during_load, follows, layer)
 
 
 def followed_layer(graph: IntegerGraph, index: int, waits: Waits) -> tuple[Follows, int]:
@@ -97,11 +100,16 @@ def needs_pool(graph: IntegerGraph, uses: list[int], writer: int) -> bool:
 
 
 def layer_waits(
-    graph: IntegerGraph, placements: dict[str, Placement], overlap: bool, plan: StripPlan = NO_STRIPS
+    graph: IntegerGraph,
+    placements: dict[str, Placement],
+    overlap: bool,
+    plan: StripPlan = NO_STRIPS,
+    stored: Collection[str] = (),
 ) -> list[Waits]:
     """Find what every layer has to wait for, given where tensors lie; without `overlap` for everything.
 
-    Segments of strips and what comes behind them wait for everything.
+    Segments of strips and what comes behind them wait for everything. stored: tensors that are stored right
+    behind the layers that write them.
 
     Raises:
         InternalError: tensors that are in use at the same time lie in the same words.
@@ -123,7 +131,8 @@ def layer_waits(
             earlier.append(uses[node.residual.tensor][0])
         wait_pool = isinstance(node, Conv) and not barrier and _pool_at_work(graph, result, earlier, index)
         touched = [*tensors_read(node), *overwritten]
-        result.append(Waits(barrier, wait_pool, graph.input not in touched))
+        wait_store = not barrier and _over_stored(graph, placements, stored, index)
+        result.append(Waits(barrier, wait_pool, graph.input not in touched, wait_store))
     return result
 
 
@@ -194,8 +203,7 @@ def _overwritten(
     for name, other in placements.items():
         if name not in uses:
             continue  # it is there for a segment only
-        apart = other.base + other.words <= place.base or place.base + place.words <= other.base
-        if apart or name == target or uses[name][0] >= index:
+        if _apart(place, other) or name == target or uses[name][0] >= index:
             continue
         if name == graph.nodes[index].input and pools_in_place(graph, placements, index):
             continue  # see `can_pool_in_place`
@@ -205,6 +213,22 @@ def _overwritten(
             raise InternalError(f"layer {graph.nodes[index].name} writes over tensor {name}, still in use")
         result.append(name)
     return result
+
+
+def _over_stored(
+    graph: IntegerGraph, placements: dict[str, Placement], stored: Collection[str], index: int
+) -> bool:
+    """Whether a layer writes over a tensor that may still be being stored, its input in place included.
+
+    That can only be the latest: its STORE has waited for those before.
+    """
+    before = [node.output for node in graph.nodes[:index] if node.output in stored]
+    return bool(before) and not _apart(placements[graph.nodes[index].output], placements[before[-1]])
+
+
+def _apart(one: Placement, other: Placement) -> bool:
+    """Whether two tensors have no words in common."""
+    return one.base + one.words <= other.base or other.base + other.words <= one.base
 
 
 def _pool_at_work(graph: IntegerGraph, waits: list[Waits], uses: list[int], index: int) -> bool:
