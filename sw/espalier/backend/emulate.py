@@ -17,7 +17,6 @@ from espalier.arch.operators import (
     ACCUMULATOR_DISTANCE,
     DIGIT_BITS,
     DIGIT_HIGH,
-    WORD_TAPS,
 )
 from espalier.arch.program import (
     FIXED_POINT_BITS,
@@ -36,9 +35,9 @@ from espalier.backend.decode import (
     load_sections,
     read_stream,
     read_table,
-    tile_walk,
 )
 from espalier.backend.emulate_pool import pool_tiles
+from espalier.backend.emulate_rows import first_row, residual_fields, rows_read, rows_written, tiles_of
 from espalier.backend.emulate_windows import window_words
 from espalier.backend.image import ProgramImage, check_hardware
 from espalier.backend.overlap_check import OverlapCheck
@@ -69,7 +68,7 @@ def emulate(image: ProgramImage, config: HardwareConfig, picture: Bytes) -> dict
     for step in descriptors_of(machine.memories, config):
         machine.step(step)
         if step.opcode in (Opcode.CONV, Opcode.POOL):
-            strip = machine.read_tensor(step.fields, "out", _rows(step))
+            strip = machine.read_tensor(step.fields, "out", rows_written(step))
             strips.setdefault(outputs[step.fields["layer"]], []).append(strip)
     machine.finish()
     result = {image.metadata.input: picture}
@@ -126,7 +125,7 @@ class Emulator:
 
     def _check_strip(self, step: Descriptor) -> None:
         """Check that the strips of a layer follow each other from its first tile row to the last."""
-        fields, rows = step.fields, _rows(step)
+        fields, rows = step.fields, rows_written(step)
         layer, done = self._strips.pop(step.opcode, (fields["layer"], 0))
         if layer != fields["layer"] or rows.start != done:
             self._fail(f"tile rows {rows.start} to {rows.stop - 1}, expected row {done} of layer {layer}")
@@ -136,9 +135,9 @@ class Emulator:
             self._strips[step.opcode] = layer, rows.stop
 
     def _check_overlap(self, step: Descriptor) -> None:
-        fields, rows = step.fields, _rows(step)
-        residual = self._addresses(_residual_fields(fields), "residual", rows) if fields["residual"] else None
-        source = self._addresses(fields, "in", _rows_read(step, rows, self.config.tile_size))
+        fields, rows = step.fields, rows_written(step)
+        residual = self._addresses(residual_fields(fields), "residual", rows) if fields["residual"] else None
+        source = self._addresses(fields, "in", rows_read(step, rows, self.config.tile_size))
         self._complain(self.overlap.layer(fields, source, residual, self._addresses(fields, "out", rows)))
 
     def read_tensor(self, fields: dict[str, int], prefix: str, rows: slice = slice(None)) -> Bytes:
@@ -165,7 +164,7 @@ class Emulator:
 
     def _load(self, step: Descriptor) -> None:
         fields = step.fields
-        bank, word = self._addresses(fields, "out", slice(_first_row(step), None))
+        bank, word = self._addresses(fields, "out", slice(first_row(step), None))
         step_bytes = self.config.word_beats * self.config.axi_bytes
         where = self._range(fields, "input", bank.size * step_bytes)
         self._complain(self.overlap.load(fields, (bank, word), where))
@@ -174,7 +173,7 @@ class Emulator:
 
     def _store(self, step: Descriptor) -> None:
         fields = step.fields
-        bank, word = self._addresses(fields, "in", slice(_first_row(step), None))
+        bank, word = self._addresses(fields, "in", slice(first_row(step), None))
         step_bytes = fields["store_beats"] * self.config.axi_bytes
         where = self._range(fields, "output", bank.size * step_bytes)
         self._complain(self.overlap.store(fields, (bank, word), where))
@@ -204,20 +203,20 @@ class Emulator:
             streams = [self._next_stream(first + pe, step, branch) for pe in range(count)]
             if not branch["tiles"]:
                 continue
-            tiles = _tiles_of(fields, branch)
+            tiles = tiles_of(fields, branch)
             if not (np.diff(tiles) > 0).all():
                 self._fail("tiles are not in raster order")
             sums = np.stack([self._pe_sums(step, branch, stream, words, tiles) for stream in streams])
             entries = read_table(self.memories.tables[index], branch["table_base"], branch["table_entries"])
             self._check_order(step, entries)
             self._drain(step, entries, [stream.filters for stream in streams], sums, tiles, written)
-        if (written[:, _rows(step)] != 1).any():
+        if (written[:, rows_written(step)] != 1).any():
             self._fail("some output words are written never or twice")
 
     def _next_stream(self, index: int, step: Descriptor, branch: dict[str, int]) -> OperatorStream:
         """Read a PE's next layer with its first strip, and compare its header with the descriptors."""
         fields = step.fields
-        if _rows(step).start == 0:
+        if rows_written(step).start == 0:
             read = read_stream(self.memories.streams[index], self.pointers[index])
             self._streams[index], self.pointers[index] = read
             self._sets[index] = read[0].header["sets"]
@@ -354,7 +353,7 @@ class Emulator:
         fields, channel = step.fields, entry["out_channel"]
         scaled = _scale(total, entry)
         if fields["residual"]:
-            bank, word = self._addresses(_residual_fields(fields), "residual")
+            bank, word = self._addresses(residual_fields(fields), "residual")
             at = (tiles // fields["out_tiles_x"], tiles % fields["out_tiles_x"], channel)
             pixels = self.feature[bank[at], word[at]].astype(np.int64) - fields["residual_zero"]
             scaled = scaled + _saturate(
@@ -383,7 +382,7 @@ class Emulator:
 
     def _pool(self, step: Descriptor) -> None:
         fields, branch = step.fields, step.branches[POOL_BRANCH]
-        tiles = _tiles_of(fields, branch)
+        tiles = tiles_of(fields, branch)
         if not (np.diff(tiles) == 1).all():
             self._fail("the pool unit does not walk all tiles")
         if branch["channels"] != fields["in_channels"] or branch["group_mask"] != 1 << self.config.branches:
@@ -401,44 +400,6 @@ class Emulator:
 
     def _fail(self, what: str) -> NoReturn:
         raise InternalError(f"{self.where}: {what}")
-
-
-def _tiles_of(fields: dict[str, int], branch: dict[str, int]) -> IntArray:
-    """Tile numbers (row * out_tiles_x + column) that a branch walks."""
-    y, x = tile_walk(branch, fields["out_tiles_x"])
-    return y * fields["out_tiles_x"] + x
-
-
-def _rows(step: Descriptor) -> slice:
-    """Tile rows that a CONV or POOL writes."""
-    own = step.branches if step.opcode == Opcode.CONV else [step.branches[POOL_BRANCH]]
-    rows = np.concatenate([tile_walk(branch, step.fields["out_tiles_x"])[0] for branch in own])
-    return slice(int(rows.min()), int(rows.max()) + 1)
-
-
-def _rows_read(step: Descriptor, rows: slice, size: int) -> slice:
-    """Tile rows of the input that a CONV or POOL needs for the tile rows that it writes."""
-    stride, count = step.fields["stride"], step.fields["in_tiles_y"]
-    first, last = count, -1
-    for pattern in step.patterns:
-        taps = [tap for tap in range(WORD_TAPS) if pattern["taps"] >> tap & 1]
-        if taps:
-            top = (pattern["row_offset"] + stride * taps[0]) // size
-            bottom = (pattern["row_offset"] + stride * (taps[-1] + size - 1)) // size
-            first = min(first, stride * rows.start + pattern["tile_dy"] + top)
-            last = max(last, stride * (rows.stop - 1) + pattern["tile_dy"] + bottom)
-    return slice(min(max(first, 0), count), min(max(last + 1, 0), count))
-
-
-def _first_row(step: Descriptor) -> int:
-    """First tile row that a LOAD or STORE moves."""
-    return step.branches[POOL_BRANCH]["tile_y0"]
-
-
-def _residual_fields(fields: dict[str, int]) -> dict[str, int]:
-    """Descriptor fields with the shape of the residual tensor, which is the output's."""
-    shape = ("channels", "tiles_y", "tiles_x")
-    return {**fields, **{f"residual_{name}": fields[f"out_{name}"] for name in shape}}
 
 
 def _scale(total: IntArray, entry: dict[str, int]) -> IntArray:

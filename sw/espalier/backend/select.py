@@ -21,8 +21,7 @@ def select_mappings(layers: list[Layer], config: HardwareConfig, begin: int = 0)
 
     Starts with each layer's fastest mapping; while a memory overflows, the layer changes that loses the
     fewest cycles per word saved. Then layers change where that saves cycles within the memories. If streams
-    do not fit, hardware with `streaming` gets some of them from DDR, not before cycle
-    `begin`.
+    do not fit, hardware with `streaming` gets some of them from DDR, not before cycle `begin`.
 
     Raises:
         CapacityError: the smallest mappings do not fit.
