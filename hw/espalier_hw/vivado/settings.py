@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntFlag
 
 from espalier.arch.board import BoardFacts
 from espalier.arch.config import HardwareConfig
 from espalier.arch.registers import (
+    ACCESS_WORDS,
     ADDRESS_BITS,
     CLOCK_PARAMETER,
     INTERRUPT_PIN,
+    REGISTER_FIELDS,
     REGISTERS,
     VLNV,
-    Control,
-    Status,
 )
 
 HASH_PARAMETER = "DESIGN_HASH"  # of the packaged IP: which design a bitstream was made of
-_ACCESS = {"ro": "read-only", "wo": "write-only", "rw": "read-write"}
-_FIELDS: dict[str, type[IntFlag]] = {"CONTROL": Control, "STATUS": Status}
 
 
 def settings_tcl(config: HardwareConfig, board: BoardFacts, clock_mhz: float, design_hash: str) -> str:
@@ -51,9 +48,9 @@ def registers_tcl() -> str:
     """Return Tcl that sets the list `registers`: name, offset, access, description and fields of each."""
     lines = []
     for register in REGISTERS:
-        flags = _FIELDS.get(register.name, ())
+        flags = REGISTER_FIELDS.get(register.name, ())
         fields = _pairs({str(flag.name): str(flag.value.bit_length() - 1) for flag in flags})
-        access = _ACCESS[register.access]
+        access = ACCESS_WORDS[register.access]
         lines.append(
             f"    {register.name} 0x{register.offset:04X} {access} {{{register.doc}}} {{{fields}}}\n"
         )

@@ -46,7 +46,7 @@ class _Memory:
         return self._device.allocate(shape, dtype, **options)
 
 
-class SimulatedBoard(Device):  # type: ignore[misc]
+class SimulatedBoard(Device):  # type: ignore[misc]  # pynq has no types
     """A board with the accelerator's RTL in place of its logic.
 
     Every buffer has two copies, and only flush and invalidate copy between them; every access of the

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from enum import IntFlag
 from xml.etree import ElementTree
 
 from espalier.arch.config import HardwareConfig
 from espalier.arch.registers import (
+    ACCESS_WORDS,
     ADDRESS_BITS,
     CLOCK_PARAMETER,
     INTERRUPT_PIN,
+    REGISTER_FIELDS,
     REGISTERS,
     VLNV,
-    Control,
-    Status,
 )
 from espalier_sim.board.boards import Board
 
@@ -21,8 +20,6 @@ ACCELERATOR, CONTROLLER, CONCATENATION = "espalier_0", "axi_intc_0", "xlconcat_0
 _AXI = "xilinx.com:interface:aximm:1.0"
 _CLOCKS = 4  # of the processing system for the logic
 _SOURCE_MHZ = 1500  # of the PLL that they come from, on UltraScale+
-_ACCESS = {"ro": "read-only", "wo": "write-only", "rw": "read-write"}
-_FIELDS: dict[str, type[IntFlag]] = {"CONTROL": Control, "STATUS": Status}
 Element = ElementTree.Element
 
 
@@ -91,11 +88,11 @@ def _accelerator(modules: Element, config: HardwareConfig, board: Board) -> None
             DESCRIPTION=register.doc,
             ADDRESS_OFFSET=f"0x{register.offset:X}",
             SIZE=32,
-            ACCESS=_ACCESS[register.access],
+            ACCESS=ACCESS_WORDS[register.access],
         )
-        if register.name in _FIELDS:
+        if register.name in REGISTER_FIELDS:
             fields = _add(entry, "FIELDS")
-            for flag in _FIELDS[register.name]:
+            for flag in REGISTER_FIELDS[register.name]:
                 field = _add(fields, "FIELD", NAME=flag.name)
                 _properties(field, BIT_OFFSET=flag.value.bit_length() - 1, BIT_WIDTH=1)
     _slave(module, "s_axi_ctrl", board.base)

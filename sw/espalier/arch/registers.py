@@ -78,6 +78,10 @@ REGISTERS = (
     Register("STATE", 0x50, "ro", "bits 7..0 sequencer state, bits 15..8 DMA state, for diagnosis"),
 )
 
+# Fields of registers that have some, and `Register.access` in the words of IP-XACT.
+REGISTER_FIELDS: dict[str, type[IntFlag]] = {"CONTROL": Control, "STATUS": Status}
+ACCESS_WORDS = {"ro": "read-only", "wo": "write-only", "rw": "read-write"}
+
 # Per-layer counters in the order of their addresses. PE events are summed over all PEs, branch events
 # over all branches, so that each can be larger than the cycle count. Layers overlap: events count for the
 # layer whose end comes next.

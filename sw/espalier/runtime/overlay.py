@@ -19,7 +19,7 @@ _TOLERANCE = 1e-3  # of clocks: PLL frequencies are no round numbers
 _IP_TYPE = VLNV.rpartition(":")[0]
 
 
-class EspalierIP(pynq.DefaultIP):  # type: ignore[misc]
+class EspalierIP(pynq.DefaultIP):  # type: ignore[misc]  # pynq has no types
     """Driver of the accelerator's registers, bound by PYNQ to the IP's VLNV in any overlay.
 
     Raises:
@@ -40,7 +40,7 @@ class EspalierIP(pynq.DefaultIP):  # type: ignore[misc]
         self.config_hash = self.mmio.read(offset_of("CONFIG_HASH"))
 
 
-class EspalierOverlay(pynq.Overlay):  # type: ignore[misc]
+class EspalierOverlay(pynq.Overlay):  # type: ignore[misc]  # pynq has no types
     """An overlay with one accelerator, which this process has for itself until `free`.
 
     bitfile_name: absolute, relative, or the name of one in `espalier.overlays`. clock_mhz: of the
