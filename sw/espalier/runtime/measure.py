@@ -38,7 +38,8 @@ class Profile:
     output: Bytes
 
     def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=_TABLE_WIDTH)
+        text = io.StringIO()
+        console = Console(file=text, width=_TABLE_WIDTH)
         console.print(layer_table(self.layers))
         for line in (
             *LAYER_NOTES,
@@ -47,8 +48,7 @@ class Profile:
             f"memory traffic: {self.read_bytes} bytes read, {self.write_bytes} bytes written",
         ):
             console.print(line, highlight=False, soft_wrap=True)
-        text: str = console.file.getvalue()  # type: ignore[attr-defined]
-        return text
+        return text.getvalue()
 
 
 class Check(NamedTuple):

@@ -100,7 +100,8 @@ class EspalierOverlay(pynq.Overlay):  # type: ignore[misc]  # pynq has no types
 
     def _limit(self) -> float:
         built, asked = self.built_mhz, self._asked_mhz
-        if built is None and asked is None:
+        limit = asked if asked is not None else built
+        if limit is None:
             raise DeviceError(
                 f"{self.bitfile_name} does not say which clock it was built for: give `clock_mhz`"
             )
@@ -108,7 +109,7 @@ class EspalierOverlay(pynq.Overlay):  # type: ignore[misc]  # pynq has no types
             raise DeviceError(
                 f"{self.bitfile_name} was built for {built:g} MHz: {asked:g} MHz are too fast for it"
             )
-        return float(asked if asked is not None else built)  # type: ignore[arg-type]
+        return float(limit)
 
     def _find(self) -> EspalierIP:
         names = [name for name, details in self.ip_dict.items() if _is_ours(details)]
