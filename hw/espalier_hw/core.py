@@ -135,9 +135,12 @@ class Core(wiring.Component):
         loader, load, command, beats = self.loader, self.load, self.read_command, self.read_data
         payloads = [user.command.payload.as_value() for user in (loader, load)]
         loader_reads = loader.reading if self.config.streaming else loader.busy
+        load_waits: Value = load.command.valid
+        if self.config.streaming:  # its command must not be taken for another one of the loader
+            load_waits = load_waits & ~loader_reads
         m.d.comb += [
             command.payload.eq(Mux(loader_reads, *payloads)),
-            command.valid.eq(loader.command.valid | load.command.valid),
+            command.valid.eq(loader.command.valid | load_waits),
             beats.ready.eq(loader.beats.ready | load.beats.ready),
         ]
         for user in (loader, load):

@@ -33,7 +33,7 @@ def layer_streams(stream):
         tiles = header["sets"] * header["blocks"] // len(ends)
         fields = {name: header[name] for name in ("filters", "sets", "blocks", "wide_blocks")}
         content = b"".join(word.to_bytes(WORD_BYTES, "little") for word in loop)
-        layers.append(LayerStream(fields, content, tiles, np.array(ends)))
+        layers.append(LayerStream(fields, content, (tiles,), np.array(ends)))
     return layers
 
 

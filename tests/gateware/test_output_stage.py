@@ -24,6 +24,8 @@ CONFIG = load_config("tiny")
 # An odd number of lanes, the last of which has a slot of its own.
 NARROW = replace(CONFIG, pair_spacing_bits=16)
 ODD_CONFIG = replace(CONFIG, tile_size=5, output_pairs=4, dsp_pairs=11)
+# An odd number of lanes in beats of whole pairs: beside the last lane a high lane of another pair is repeated.
+WHOLE_BEATS = replace(CONFIG, tile_size=7, output_pairs=5, dsp_pairs=25)
 
 
 def random_layer(rng, number, residual, size=CONFIG.tile_size):
@@ -295,7 +297,13 @@ def run_layers(
 @pytest.mark.parametrize("lazy", [0.0, 0.4])
 @pytest.mark.parametrize(
     ("config", "pes", "dsp_pairs"),
-    [(CONFIG, 3, 6), (CONFIG, 2, 0), (CONFIG, 1, CONFIG.pairs), (ODD_CONFIG, 3, 9), (NARROW, 3, 6)],
+    [
+        (CONFIG, 3, 6),
+        (CONFIG, 2, 0),
+        (CONFIG, 1, CONFIG.pairs),
+        (ODD_CONFIG, 3, 9),
+        (NARROW, 3, 6),
+    ],
     ids=["some", "no", "all", "odd", "narrow"],
 )
 def test_layers_back_to_back(config, pes, dsp_pairs, lazy):
@@ -305,6 +313,21 @@ def test_layers_back_to_back(config, pes, dsp_pairs, lazy):
         common, branch = random_layer(rng, number, rng.random() < 0.5, config.tile_size)
         layers.append((common, branch, random_table(rng, common["passes"], pes)))
     run_layers(rng, layers, lazy, config, pes, pes, dsp_pairs)
+
+
+@pytest.mark.parametrize("config", [CONFIG, ODD_CONFIG, WHOLE_BEATS], ids=["even", "odd", "whole beats"])
+def test_every_high_lane_gets_back_what_its_own_low_lane_borrowed(config):
+    rng = np.random.default_rng(5)
+    common, _ = random_layer(rng, 0, residual=False, size=config.tile_size)
+    common |= {"out_zero": 128, "out_rows_last": config.tile_size, "out_columns_last": config.tile_size}
+    common |= {"out_tiles_y": 3, "out_tiles_x": 3, "out_pitch": tensor_pitch(3)}
+    branch = {"tile_y0": 0, "tile_x0": 0, "tiles": 9, "run": 1, "jump_y": 0, "jump_x": 1}
+    # Bytes are sums plus 128, so that a borrow lost or too many shows.
+    entry = {"bias": 0, "multiplier": 1 << 13, "shift": 0, "first": 1, "last": 1, "high_digit": 0}
+    table = [
+        entry | {"pe": 0, "out_channel": channel, "end_of_pass": channel % 8 // 7} for channel in range(24)
+    ]
+    run_layers(rng, [(common | {"passes": 3}, branch, table)], 0.0, config, 1, 1, config.pairs)
 
 
 @pytest.mark.parametrize("spacing", [16, 18])

@@ -125,7 +125,7 @@ def small_program(batches):
     """Chain of one PE: a layer of 5 blocks, walked 4 times, in so many batches."""
     loop = bytes(range(5 * STREAM_WORD_BYTES))
     header = {"filters": 1, "sets": 4, "blocks": 5}
-    layer = LayerStream(header, loop, 4, np.arange(1, 6) * OPERATORS_PER_WORD)
+    layer = LayerStream(header, loop, (4,), np.arange(1, 6) * OPERATORS_PER_WORD)
     return chain_streams([[layer, layer]], [Residence(batches), Residence(0)], ONE_PE, False)
 
 
@@ -137,7 +137,7 @@ def test_chain_of_one_pe():
 
 
 def test_a_part_larger_than_the_memory_is_an_error():
-    layer = LayerStream({"sets": 1}, bytes(70 * STREAM_WORD_BYTES), 1, np.array([420]))
+    layer = LayerStream({"sets": 1}, bytes(70 * STREAM_WORD_BYTES), (1,), np.array([420]))
     with pytest.raises(InternalError, match="batch 0 has 71 words for a PE, 62 are free"):
         chain_streams([[layer]], [Residence(1)], ONE_PE, False)
 

@@ -95,7 +95,7 @@ def _segments(layers: Sequence[LayerStream], residences: Sequence[Residence]) ->
         if not chain:
             chain.append(_Segment(RESTS.header, RESTS.loop, -1))
         if residence.batches > 1:
-            chain += _cut(layer, residence.batches, batch)
+            chain += _cut(layer, residence, batch)
         else:
             chain.append(_Segment(layer.header, layer.loop, batch))
         batch += residence.batches
@@ -114,12 +114,27 @@ def cut_points(ends: IntArray, tiles: int, parts: int) -> IntArray:
     return points
 
 
-def _cut(layer: LayerStream, batches: int, first: int) -> list[_Segment]:
+def strip_cuts(ends: IntArray, strips: Sequence[int], parts: Sequence[int]) -> IntArray:
+    """Cut the words of a layer: word where each part begins, and the end, int64[sum(parts) + 1].
+
+    strips, parts: how often each strip walks the loop, and in how many parts that is cut. No part holds words
+    of two strips: one PE might need it to end a strip, and another one not leave the part before it without
+    the next strip.
+    """
+    points, begun = [np.zeros(1, np.int64)], 0
+    for tiles, count in zip(strips, parts, strict=True):
+        points.append(begun + cut_points(ends, tiles, count)[1:])
+        begun = int(points[-1][-1])
+    return np.concatenate(points)
+
+
+def _cut(layer: LayerStream, residence: Residence, first: int) -> list[_Segment]:
     """Segments that are read once, one for each batch from `first` on."""
-    if not layer.tiles:
+    batches = residence.batches
+    if not layer.strips:
         return [_Segment({}, b"", first + part) for part in range(batches)]
-    content = layer.loop * layer.tiles
-    points = cut_points(layer.ends, layer.tiles, batches) * STREAM_WORD_BYTES
+    content = layer.loop * sum(layer.strips)
+    points = strip_cuts(layer.ends, layer.strips, residence.of_strips or (batches,)) * STREAM_WORD_BYTES
     return [
         _Segment(
             {} if part else layer.header,

@@ -15,7 +15,7 @@ from espalier.backend.options import CompileOptions
 from espalier.backend.refine import refine
 from espalier.backend.residence import input_cycles
 from espalier.backend.select import select_mappings
-from espalier.backend.strip_plan import plan_strips
+from espalier.backend.strip_plan import plan_strips, stream_strips
 from espalier.ir.check import check_graph
 from espalier.ir.graph import IntegerGraph
 from espalier.passes.lower_average import lower_average
@@ -58,4 +58,5 @@ def compile_graph(
     if options.refine and options.reorder:
         lowered, layers = refine(lowered, layers, config, options, progress)
     plan, placements = plan_strips(lowered, layers, config, options)
+    stream_strips(lowered, layers, config, plan)
     return emit(lowered, layers, placements, config, options, plan)

@@ -25,7 +25,7 @@ from espalier.arch.program import (
     layer_fields,
 )
 from espalier.backend.sections import BEAT_BYTES, WORD_BYTES
-from espalier.backend.unchain import Batch, Segment, read_batches, read_chain
+from espalier.backend.unchain import Batch, Segment, read_batches, read_chain, strip_segments
 from espalier.errors import ModelFileError
 
 IntArray = npt.NDArray[np.int64]
@@ -38,7 +38,8 @@ class Memories:
 
     program: bytes; streams: uint8[words, 9] by PE over all branches; tables: uint8[words, 9] by branch.
     With `streaming` the streams are what the PEs read until END, as hardware without it would hold them;
-    segments: where it lies, by PE and convolution, empty where the PE rests; batches: from DDR.
+    segments: where what a CONV descriptor reads lies, by PE and descriptor, empty where the PE rests.
+    batches: from DDR.
     """
 
     program: bytes
@@ -126,7 +127,7 @@ def load_sections(program: bytes, config: HardwareConfig) -> Memories:
 
 def _follow_chains(memories: Memories, program: bytes, config: HardwareConfig) -> Memories:
     """Replace the contents of stream memories by what PEs read from them and from batches."""
-    tiles: list[list[int]] = [[] for _ in range(config.branches)]
+    tiles: list[list[list[int]]] = [[] for _ in range(config.branches)]  # by convolution and strip
     batches: list[Batch] = []
     latest = -1  # strips of a layer share what the streams hold for it
     for step in descriptors_of(memories, config):
@@ -135,20 +136,34 @@ def _follow_chains(memories: Memories, program: bytes, config: HardwareConfig) -
         if step.opcode == Opcode.CONV:
             for own, branch in zip(tiles, step.branches, strict=True):
                 if step.fields["layer"] != latest:
-                    own.append(0)
-                own[-1] += branch["tiles"]
+                    own.append([])
+                own[-1].append(branch["tiles"])
             latest = step.fields["layer"]
     branch_of = [b for b in range(config.branches) for _ in range(config.branch_pes(b))]
     chains = [
-        read_chain(memory, batches, pe, tiles[branch])
+        read_chain(memory, batches, pe, [sum(strips) for strips in tiles[branch]])
         for pe, (memory, branch) in enumerate(zip(memories.streams, branch_of, strict=True))
     ]
+    segments = [
+        [
+            strip
+            for own, strips in zip(chain.segments, tiles[branch], strict=True)
+            for strip in strip_segments(own, strips)
+        ]
+        for chain, branch in zip(chains, branch_of, strict=True)
+    ]
+    _check_strips(segments)
     return dataclasses.replace(
-        memories,
-        streams=[chain.plain for chain in chains],
-        segments=[chain.segments for chain in chains],
-        batches=batches,
+        memories, streams=[chain.plain for chain in chains], segments=segments, batches=batches
     )
+
+
+def _check_strips(segments: list[list[list[Segment]]]) -> None:
+    """Check that all PEs need the same batches for a CONV: none may need one that another cannot leave."""
+    for strip in zip(*segments, strict=True):
+        needs = {tuple(own.batch for own in pe) for pe in strip if pe}
+        if len(needs) > 1:
+            raise ModelFileError(f"PEs need different batches for a strip: {sorted(needs, key=str)}")
 
 
 def descriptors_of(memories: Memories, config: HardwareConfig) -> Iterator[Descriptor]:

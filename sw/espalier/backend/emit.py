@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from espalier.arch.config import HardwareConfig
-from espalier.arch.program import COMMON_FIELDS, Opcode
+from espalier.arch.program import COMMON_FIELDS, Opcode, descriptor_words
 from espalier.backend import descriptors
 from espalier.backend.chain import ChainedStreams, chain_streams
 from espalier.backend.hazards import layer_start, layer_waits
@@ -76,7 +76,6 @@ def emit(
     strips = StripEmission(graph, layers, placements, plan, config)
     if plan.home(graph.input) == Home.CHIP:
         _load(graph, placements, config, state)
-    stream_at = len(state.program)
     for layer in layers:
         bases = [len(table) // TABLE_WORD_BYTES for table in state.tables]
         segment = plan.members.get(layer.index)
@@ -91,19 +90,13 @@ def emit(
             _store(graph, layer.node.output, layer.index, placements, stored, config, state)
     state.program += descriptors.end(config)
     residences = [layer.residence for layer in layers if layer.mapping is not None]
-    if plan.members and any(residence.batches for residence in residences):
-        raise CapacityError(
-            f"feature memory and stream memories of the target '{config.name}' are both too small: feature"
-            " maps can come from DDR in strips, or streams can, but not both; prune more, or use a larger"
-            " target"
-        )
     if config.streaming:
         chained = chain_streams(state.streams, residences, config, options.pad)
     else:
         chained = ChainedStreams(
             [plain_stream((layer.header, layer.loop) for layer in stream) for stream in state.streams]
         )
-    program = _program(state, stream_at, chained, config, options.pad)
+    program = _program(state, chained, config, options.pad)
     _check_program(state, config)
     prediction = estimate_program(program, config)
     resident = max(map(len, chained.resident)) // STREAM_WORD_BYTES
@@ -116,14 +109,12 @@ def emit(
     return ProgramImage(config.hash, program, metadata)
 
 
-def _program(
-    state: _Emission, stream_at: int, chained: ChainedStreams, config: HardwareConfig, whole_bursts: bool
-) -> bytes:
-    """All sections of the LOAD, then the batches; the STREAM descriptor goes to byte `stream_at`."""
+def _program(state: _Emission, chained: ChainedStreams, config: HardwareConfig, whole_bursts: bool) -> bytes:
+    """All sections of the LOAD, then the batches; the STREAM descriptor goes behind the first LOAD."""
     tables = [bytes(table) for table in state.tables]
     batches = chained.batches
     if batches:
-        at = stream_at
+        at = descriptor_words(config) * BEAT_BYTES
         state.program[at:at] = descriptors.stream(0, 0, config)
         start = len(build_program(bytes(state.program), chained.resident, tables, config, whole_bursts))
         start += -start % (config.burst_beats * BEAT_BYTES)
@@ -173,8 +164,8 @@ def _store(
     state.program += transfer.encode(Opcode.STORE, config, "output")
 
 
-def _fill_memories(layer: Layer, tiles: list[int], config: HardwareConfig, state: _Emission) -> None:
-    """Streams and tables of a layer; tiles: of every group, over all strips."""
+def _fill_memories(layer: Layer, tiles: list[list[int]], config: HardwareConfig, state: _Emission) -> None:
+    """Streams and tables of a layer; tiles: of every group in every strip."""
     operators = nulls = 0
     mapping = layer.mapping
     if mapping is not None:
@@ -184,7 +175,8 @@ def _fill_memories(layer: Layer, tiles: list[int], config: HardwareConfig, state
             role = mapping.role(branch)
             for pe in range(config.branch_pes(branch)):
                 memory = state.streams[config.first_pe(branch) + pe]
-                count = 0 if role is None else tiles[mapping.groups.index(role[0])]
+                own_tiles = [] if role is None else tiles[mapping.groups.index(role[0])]
+                count = sum(own_tiles)
                 if role is None or not count:  # few tiles a strip may leave a group nothing
                     memory.append(RESTS)
                     continue
@@ -192,7 +184,7 @@ def _fill_memories(layer: Layer, tiles: list[int], config: HardwareConfig, state
                 own = int(layer.pes[branch, pe])
                 stream = loops[id(group.plan)][member][own]
                 wide = mapping.block_words == WIDE_BLOCK
-                memory.append(layer_stream(stream.words, group.plan, (member, own), count, wide))
+                memory.append(layer_stream(stream.words, group.plan, (member, own), own_tiles, wide))
                 operators += count * stream.operators
                 nulls += count * stream.nulls
             state.tables[branch] += conv_table(layer, branch)

@@ -185,9 +185,11 @@ class Residence:
     """Where a layer's streams lie. batches: in how many of them, 0: resident.
 
     In one batch it is a loop as well; in several of them the loop is written out for every tile.
+    of_strips: how many of several batches each strip of the layer takes, empty if it is not cut into strips.
     """
 
     batches: int = 0
+    of_strips: tuple[int, ...] = ()
 
 
 RESIDENT = Residence()

@@ -6,6 +6,7 @@ layer waits for its batches, and a batch for the room that layers leave.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +15,8 @@ from espalier.arch.config import HardwareConfig
 from espalier.arch.feature_layout import tile_counts
 from espalier.arch.operators import STREAM_WORD_BITS
 from espalier.arch.program import MOST_BATCHES_AHEAD
-from espalier.backend.chain import cut_points
-from espalier.backend.plan import RESIDENT, IntArray, Layer, Residence
+from espalier.backend.chain import strip_cuts
+from espalier.backend.plan import RESIDENT, Group, IntArray, Layer, Residence
 from espalier.ir.graph import IntegerGraph
 
 # A layer that is read once comes in batches of so much of the room that there is.
@@ -26,32 +27,63 @@ _FIXED_WORDS = 2  # of a chain: its first and its last header
 
 
 @dataclass(frozen=True)
-class _Streams:
-    """A layer's streams, by PE. words: of the loop with its header, int64[PEs]. tiles: int64[PEs].
+class LayerCost:
+    """Cycles of a layer, and how many of them it needs the read port for its feature maps."""
 
-    A PE without tiles rests. ends: operators up to the end of every block. cycles: of the layer. pool: it
-    has no streams, and works beside other layers.
+    cycles: float
+    loading: float = 0.0
+
+
+# Cycles of a layer, and tiles of one of its groups in every strip.
+CostOf = Callable[[Layer], LayerCost]
+StripsOf = Callable[[Layer, Group], list[int]]
+
+
+def whole_cost(layer: Layer) -> LayerCost:
+    """Return what a layer takes whose tensors are all on the chip."""
+    return LayerCost(float(layer.mapping.cycles) if layer.mapping is not None else 0.0)
+
+
+def whole_strip(layer: Layer, group: Group) -> list[int]:
+    """Tiles of a layer that is not cut into strips."""
+    return [group.tiles]
+
+
+@dataclass(frozen=True)
+class _Streams:
+    """A layer's streams, by PE. words: of the loop with its header, int64[PEs].
+
+    strips: tiles in every strip, int64[PEs, strips]; a PE without any rests. ends: operators up to the end of
+    every block. work: what the layer takes. pool: it has no streams, and works beside other layers.
     """
 
     words: IntArray
-    tiles: IntArray
+    strips: IntArray
     ends: list[IntArray]
-    cycles: int
+    work: LayerCost
     pool: bool
 
-    def parts(self, batches: int) -> IntArray:
+    def parts(self, own: Residence) -> IntArray:
         """Words of each PE in each batch, headers included: int64[PEs, batches]."""
-        if batches == 1:
+        if own.batches == 1:
             return self.words[:, None]
-        sizes = np.ones((len(self.words), batches), np.int64)
+        sizes = np.ones((len(self.words), own.batches), np.int64)
         for pe in np.flatnonzero(self.tiles):
-            sizes[pe] += np.diff(cut_points(self.ends[pe], int(self.tiles[pe]), batches))
+            sizes[pe] += np.diff(strip_cuts(self.ends[pe], self.strips[pe].tolist(), own.of_strips))
         return sizes
 
     @property
-    def blocks(self) -> int:
-        """Blocks of all tiles, in the PE that has fewest: as many batches at most."""
-        return min(int(t) * len(e) for t, e in zip(self.tiles, self.ends, strict=True) if t)
+    def tiles(self) -> IntArray:
+        """Tiles of all strips: int64[PEs]."""
+        total: IntArray = self.strips.sum(axis=1)
+        return total
+
+    @property
+    def blocks(self) -> IntArray:
+        """Blocks of every strip, in the PE that has fewest: as many batches at most. int64[strips]."""
+        work = [t * len(e) for t, e in zip(self.strips, self.ends, strict=True) if t.any()]
+        fewest: IntArray = np.min(work, axis=0)
+        return fewest
 
 
 def input_cycles(graph: IntegerGraph, config: HardwareConfig) -> int:
@@ -61,13 +93,19 @@ def input_cycles(graph: IntegerGraph, config: HardwareConfig) -> int:
     return tiles_y * tiles_x * source.channels * config.word_beats * config.ddr.beat_cycles
 
 
-def choose_residences(layers: list[Layer], config: HardwareConfig, begin: int) -> tuple[float, float] | None:
+def choose_residences(
+    layers: list[Layer],
+    config: HardwareConfig,
+    begin: int,
+    cost: CostOf = whole_cost,
+    strips: StripsOf = whole_strip,
+) -> tuple[float, float] | None:
     """Set `residence` of all convolutions, which have mappings and places.
 
-    begin: before that cycle no batch is loaded. Returns the cycles, and those of loading; None: a block of
-    some layer is too much for a memory.
+    begin: before that cycle no batch is loaded. cost, strips: of layers. Returns the cycles, and those of
+    loading; None: a block of some layer is too much for a memory.
     """
-    planner = _Planner([_streams(layer, config) for layer in layers], config, begin)
+    planner = _Planner([_streams(layer, config, cost, strips) for layer in layers], config, begin)
     chosen = planner.choose()
     if chosen is None:
         return None
@@ -77,27 +115,31 @@ def choose_residences(layers: list[Layer], config: HardwareConfig, begin: int) -
     return planner.timeline(chosen, planner.room(resident))
 
 
-def _streams(layer: Layer, config: HardwareConfig) -> _Streams:
+def _streams(layer: Layer, config: HardwareConfig, cost: CostOf, strips: StripsOf) -> _Streams:
     if layer.mapping is None:
         none = np.zeros(config.pes, np.int64)
-        return _Streams(none, none, [none] * config.pes, 0, pool=True)
+        return _Streams(none, none[:, None], [none] * config.pes, cost(layer), pool=True)
     assert layer.pes is not None, "placed convolutions only"
-    words, tiles = np.ones(config.pes, np.int64), np.zeros(config.pes, np.int64)
+    of_group = [strips(layer, group) for group in layer.mapping.groups]
+    words = np.ones(config.pes, np.int64)
+    tiles = np.zeros((config.pes, len(of_group[0])), np.int64)
     ends = [np.zeros(0, np.int64)] * config.pes
-    for group in layer.mapping.groups:
+    for group, own_tiles in zip(layer.mapping.groups, of_group, strict=True):
+        if not any(own_tiles):
+            continue
         for member, branch in enumerate(group.branches):
             for number in range(config.branch_pes(branch)):
                 pe, own = config.first_pe(branch) + number, int(layer.pes[branch, number])
-                words[pe], tiles[pe] = group.plan.stream_words[member, own], group.tiles
+                words[pe], tiles[pe] = group.plan.stream_words[member, own], own_tiles
                 ends[pe] = group.plan.block_ends(member, own)
-    return _Streams(words, tiles, ends, layer.mapping.cycles, pool=False)
+    return _Streams(words, tiles, ends, cost(layer), pool=False)
 
 
 class _Planner:
     def __init__(self, layers: list[_Streams], config: HardwareConfig, begin: int) -> None:
         self.layers, self.config, self.begin = layers, config, begin
-        self._known: dict[tuple[int, int], int] = {}
-        self._sizes: dict[tuple[int, int], list[tuple[int, float]]] = {}
+        self._known: dict[tuple[int, int], Residence | None] = {}
+        self._sizes: dict[tuple[int, Residence], list[tuple[int, float]]] = {}
 
     def choose(self) -> list[Residence | None] | None:
         """Make layers resident as long as that saves cycles, or time of the memory; None if nothing fits.
@@ -142,30 +184,35 @@ class _Planner:
         for index, layer in enumerate(self.layers):
             if layer.pool or index in resident:
                 chosen.append(None if layer.pool else RESIDENT)
-            elif batches := self._batches(index, room):
-                chosen.append(Residence(batches))
+            elif (own := self._batches(index, room)) is not None:
+                chosen.append(own)
             else:
                 return (np.inf, np.inf), None
         return self.timeline(chosen, room), chosen
 
-    def _batches(self, index: int, room: int) -> int:
-        """In how many batches a layer is streamed: one, if it is walked often and fits; 0: it cannot be."""
+    def _batches(self, index: int, room: int) -> Residence | None:
+        """Batches of a streamed layer: one, if it fits and is walked often; None: it cannot be."""
         if (index, room) not in self._known:
             layer = self.layers[index]
-            largest = int(layer.words.max())
-            if layer.tiles.max() > 1 and largest <= room:
-                batches = 1
-            else:
-                size = max(_SMALLEST_BATCH, room // _SHARE)
-                total = int(((layer.words - 1) * layer.tiles).max())
-                batches = min(-(-total // (size - 1)), layer.blocks)
-                while layer.parts(batches).max() > room:
-                    if batches == layer.blocks:
-                        batches = 0
-                        break
-                    batches = min(batches + -(-batches // 4), layer.blocks)
-            self._known[index, room] = batches
+            loop = layer.tiles.max() > 1 and int(layer.words.max()) <= room
+            self._known[index, room] = Residence(1) if loop else self._parts(layer, room)
         return self._known[index, room]
+
+    def _parts(self, layer: _Streams, room: int) -> Residence | None:
+        """Cut a layer that is read once into batches that fit, none of which is of two strips."""
+        most = layer.blocks
+        if not most.all():
+            return None  # a strip leaves a group nothing, and a part would be empty
+        size = max(_SMALLEST_BATCH, room // _SHARE)
+        total = ((layer.words - 1)[:, None] * layer.strips).max(axis=0)
+        counts = np.minimum(np.maximum(-(-total // (size - 1)), 1), most)
+        while True:
+            own = Residence(int(counts.sum()), tuple(counts.tolist()))
+            if layer.parts(own).max() <= room:
+                return own
+            if (counts == most).all():
+                return None
+            counts = np.minimum(counts + -(-counts // 4), most)
 
     def timeline(self, chosen: list[Residence | None], room: int) -> tuple[float, float]:
         """Play layers and batches against each other; cycles, and those of loading."""
@@ -174,27 +221,28 @@ class _Planner:
         ends: list[float] = []  # when batches are left
         places: list[tuple[int, int]] = []
         for layer, own in zip(self.layers, chosen, strict=True):
+            loaded += layer.work.loading
             if own is None or not own.batches:
-                now += layer.cycles
+                now += layer.work.cycles
                 continue
-            for size, cycles in self._loads(layer, own.batches):
+            for size, cycles in self._loads(layer, own):
                 start = places[-1][1] if places else 0
                 start = 0 if start + size > room else start
                 over = [n for n, (a, b) in enumerate(places) if a < start + size and start < b]
                 left = max(over[-1] + 1 if over else 0, len(places) - MOST_BATCHES_AHEAD)
                 loaded = max(loaded, ends[left - 1] if left else 0.0) + cycles
                 loading += cycles
-                now = max(now, loaded) + layer.cycles / own.batches
+                now = max(now, loaded) + layer.work.cycles / own.batches
                 ends.append(now)
                 places.append((start, start + size))
         return now, loading
 
-    def _loads(self, layer: _Streams, batches: int) -> list[tuple[int, float]]:
+    def _loads(self, layer: _Streams, own: Residence) -> list[tuple[int, float]]:
         """Words of the fullest PE and cycles of loading of every batch of a layer."""
-        key = id(layer), batches
+        key = id(layer), own
         if key not in self._sizes:
-            sizes = layer.parts(batches)
-            self._sizes[key] = [(int(own.max()), self._load_cycles(own)) for own in sizes.T]
+            sizes = layer.parts(own)
+            self._sizes[key] = [(int(part.max()), self._load_cycles(part)) for part in sizes.T]
         return self._sizes[key]
 
     def _load_cycles(self, words: IntArray) -> float:

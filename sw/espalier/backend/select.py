@@ -205,11 +205,7 @@ def _explain(layers: list[Layer], config: HardwareConfig) -> None:
     stream, table = _stream_use(layers, config), _table_use(layers, config)
     tables_fit = table.max() <= config.table_depth_words
     if config.streaming and tables_fit:
-        raise CapacityError(
-            f"stream memories: the {config.stream_depth_words} words that the target '{config.name}' has in"
-            " each do not hold the operators of a single block of window words; prune more or use fewer"
-            " weight bits"
-        )
+        raise no_block_fits(config)
     if stream.max() > config.stream_depth_words and not config.streaming:
         branch, pe = np.unravel_index(stream.argmax(), stream.shape)
         name, used, available = (
@@ -227,6 +223,15 @@ def _explain(layers: list[Layer], config: HardwareConfig) -> None:
         f"{name}: the network needs {used} words, the target '{config.name}' has {available}"
         f" ({used - available} too many); the largest layer is {largest} with {max(sizes)} words;"
         " prune more or use fewer weight bits"
+    )
+
+
+def no_block_fits(config: HardwareConfig) -> CapacityError:
+    """Make the error that says that stream memories are too small for any batch."""
+    return CapacityError(
+        f"stream memories: the {config.stream_depth_words} words that the target '{config.name}' has in"
+        " each do not hold the operators of a single block of window words; prune more or use fewer"
+        " weight bits"
     )
 
 

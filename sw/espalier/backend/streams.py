@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,25 +42,27 @@ class PeStream:
 class LayerStream:
     """A layer in a PE's stream: fields of its header, and the 9-byte words of its loop.
 
-    tiles: times that the loop is walked; 0: the PE rests. ends: operators up to the end of every block of the
-    loop, int64[passes * blocks].
+    strips: times that the loop is walked in every strip of the layer; empty: the PE rests. ends: operators up
+    to the end of every block of the loop, int64[passes * blocks].
     """
 
     header: dict[str, int]
     loop: bytes
-    tiles: int
+    strips: tuple[int, ...]
     ends: IntArray
 
 
-RESTS = LayerStream({}, b"", 0, np.zeros(0, np.int64))
+RESTS = LayerStream({}, b"", (), np.zeros(0, np.int64))
 
 
-def layer_stream(loop: bytes, plan: Plan, own: tuple[int, int], tiles: int, wide: bool) -> LayerStream:
-    """Describe the layer's part of a PE's stream. own: branch and PE in the plan."""
+def layer_stream(
+    loop: bytes, plan: Plan, own: tuple[int, int], strips: Sequence[int], wide: bool
+) -> LayerStream:
+    """Describe the layer's part of a PE's stream. own: branch and PE in the plan; strips: tiles of each."""
     passes, blocks = plan.operators[own].shape
     filters = int(plan.deal.filters[own])
-    values = {"filters": filters, "sets": tiles * passes, "blocks": blocks, "wide_blocks": int(wide)}
-    return LayerStream(values, loop, tiles, plan.block_ends(*own))
+    values = {"filters": filters, "sets": sum(strips) * passes, "blocks": blocks, "wide_blocks": int(wide)}
+    return LayerStream(values, loop, tuple(strips), plan.block_ends(*own))
 
 
 def plain_stream(layers: Iterable[tuple[dict[str, int], bytes]]) -> bytes:

@@ -11,7 +11,7 @@ from espalier.backend.hazards import Start
 from espalier.backend.lower import waits_for_load
 from espalier.backend.mapping import tile_grid
 from espalier.backend.plan import Group, Layer, Placement
-from espalier.backend.strips import Home, Segment, SegmentRows, Step, StripPlan, schedule
+from espalier.backend.strips import Home, Segment, Step, StripPlan, schedule, strip_tiles
 from espalier.ir.graph import IntegerGraph
 from espalier.passes.lower_padding import tensors_read
 
@@ -44,15 +44,9 @@ class StripEmission:
                 words = tiles_y * tiles_x * graph.tensors[name].channels
                 self.scratch_bytes += words * config.word_beats * config.axi_bytes
 
-    def tiles(self, layer: Layer, group: Group) -> int:
-        """Tiles that a group takes, over all strips."""
-        target = self.graph.tensors[layer.node.output]
-        tiles_y, tiles_x = tile_grid(target, self.config.tile_size)
-        segment = self.plan.members.get(layer.index)
-        if segment is None:
-            return group.tiles_of(tiles_y * tiles_x)
-        rows = SegmentRows(self.graph, segment, self.config.tile_size).first
-        return sum(group.tiles_of(len(own) * tiles_x) for own in rows)
+    def tiles(self, layer: Layer, group: Group) -> list[int]:
+        """Tiles that a group takes in every strip."""
+        return strip_tiles(self.graph, layer, group, self.plan, self.config.tile_size)
 
     def segment(self, segment: Segment, table_bases: list[int]) -> bytes:
         """Descriptors of a segment; table_bases: first table entry in every branch."""

@@ -10,8 +10,18 @@ from espalier.backend.hazards import can_write_over_residual, tensor_uses
 from espalier.backend.mapping import tile_grid
 from espalier.backend.memory import place_tensors
 from espalier.backend.options import CompileOptions
-from espalier.backend.plan import Layer, Placement
-from espalier.backend.strips import NO_STRIPS, Home, Segment, SegmentRows, StripPlan, segment_rings
+from espalier.backend.plan import RESIDENT, Layer, Placement
+from espalier.backend.residence import LayerCost, choose_residences, input_cycles, whole_cost
+from espalier.backend.select import no_block_fits
+from espalier.backend.strips import (
+    NO_STRIPS,
+    Home,
+    Segment,
+    SegmentRows,
+    StripPlan,
+    segment_rings,
+    strip_tiles,
+)
 from espalier.errors import CapacityError
 from espalier.ir.graph import Conv, IntegerGraph, Pool
 from espalier.passes.lower_padding import tensors_read
@@ -50,6 +60,40 @@ def plan_strips(
             depth -= max(_TIGHTER, depth // _TIGHTER)
             if search.exhausted or depth <= 0:
                 raise
+
+
+def stream_strips(graph: IntegerGraph, layers: list[Layer], config: HardwareConfig, plan: StripPlan) -> None:
+    """Choose anew where streams lie, if some come from DDR, now that layers are cut into strips.
+
+    Raises:
+        CapacityError: a block of some layer is too much for a stream memory.
+
+    """
+    if not plan.segments or all(layer.residence == RESIDENT for layer in layers):
+        return
+    costs = strip_costs(graph, layers, config, plan)
+    found = choose_residences(
+        layers,
+        config,
+        input_cycles(graph, config) if plan.home(graph.input) == Home.CHIP else 0,
+        lambda layer: costs[layer.index],
+        lambda layer, group: strip_tiles(graph, layer, group, plan, config.tile_size),
+    )
+    if found is None:
+        raise no_block_fits(config)
+
+
+def strip_costs(
+    graph: IntegerGraph, layers: list[Layer], config: HardwareConfig, plan: StripPlan
+) -> list[LayerCost]:
+    """Return what layers take with the strips of a plan; of a segment's cycles the first node has all."""
+    search = _Search(graph, layers, config)
+    costs = [whole_cost(layer) for layer in layers]
+    for first, segment in plan.segments.items():
+        for index in segment.nodes:
+            costs[index] = LayerCost(0.0)
+        costs[first] = search.cost(segment, plan)
+    return costs
 
 
 class _Search:
@@ -234,8 +278,29 @@ class _Search:
     def _cost(self, plan: StripPlan) -> float:
         return sum(self._cycles(segment, plan) for segment in plan.segments.values())
 
+    def cost(self, segment: Segment, plan: StripPlan) -> LayerCost:
+        """Cycles of a segment, and those of its LOADs."""
+        loads = self._transfers(segment, plan)[0]
+        return LayerCost(self._cycles(segment, plan), sum(loads))
+
     def _cycles(self, segment: Segment, plan: StripPlan) -> float:
         return self._once("cycles", segment, plan, lambda: self._predict(segment, plan))
+
+    def _transfers(self, segment: Segment, plan: StripPlan) -> tuple[list[float], list[float]]:
+        """Cycles of the bus for the LOADs and for the STOREs of every strip."""
+        rows = SegmentRows(self.graph, segment, self.config.tile_size)
+        first, last = (self.graph.nodes[segment.nodes[end]] for end in (0, -1))
+        residual = first.residual.tensor if isinstance(first, Conv) and first.residual is not None else ""
+        loads, stores = [], []
+        done = 0
+        for own, read, out in zip(rows.first, rows.read, rows.out, strict=True):
+            new, done = max(read.stop - max(done, read.start), 0), max(done, read.stop)
+            beats = self._beats(first.input, new, plan)
+            if residual and residual != first.input:
+                beats += self._beats(residual, len(own), plan)
+            loads.append(beats)
+            stores.append(self._beats(last.output, len(out), plan))
+        return loads, stores
 
     def _predict(self, segment: Segment, plan: StripPlan) -> float:
         """Cycles of a segment."""
@@ -244,17 +309,9 @@ class _Search:
         nodes = [graph.nodes[index] for index in segment.nodes]
         work = [self._work(index) for index in segment.nodes]
         counts = [tile_grid(graph.tensors[node.output], size)[0] for node in nodes]
-        first = nodes[0]
-        residual = first.residual.tensor if isinstance(first, Conv) and first.residual is not None else ""
-        loads, stores, conv, pool = [], [], [], []
-        done = 0
-        for own, read, out in zip(rows.first, rows.read, rows.out, strict=True):
-            new, done = max(read.stop - max(done, read.start), 0), max(done, read.stop)
-            beats = self._beats(first.input, new, plan)
-            if residual and residual != first.input:
-                beats += self._beats(residual, len(own), plan)
-            loads.append(beats)
-            stores.append(self._beats(nodes[-1].output, len(out), plan))
+        loads, stores = self._transfers(segment, plan)
+        conv, pool = [], []
+        for own, out in zip(rows.first, rows.out, strict=True):
             conv.append(work[0] * len(own) / counts[0])
             pool.append(work[1] * len(out) / counts[1] if len(nodes) > 1 else 0.0)
         exposed = 0.0 if segment.pool_ahead else sum(pool) / 2

@@ -15,6 +15,7 @@ from functools import cached_property
 from espalier.arch.feature_layout import ring_rows, tensor_words
 from espalier.arch.program import RING_CODES, ring_words
 from espalier.backend.mapping import tile_grid
+from espalier.backend.plan import Group, Layer
 from espalier.ir.graph import Conv, IntegerGraph, Node, Tensor
 
 
@@ -113,6 +114,17 @@ class SegmentRows:
         return max(
             own.stop - since[max(number - ahead, 0)].start for number, own in enumerate(rows) if len(own)
         )
+
+
+def strip_tiles(graph: IntegerGraph, layer: Layer, group: Group, plan: StripPlan, size: int) -> list[int]:
+    """Tiles that a group takes in every strip of a convolution."""
+    target = graph.tensors[layer.node.output]
+    tiles_y, tiles_x = tile_grid(target, size)
+    segment = plan.members.get(layer.index)
+    if segment is None:
+        return [group.tiles_of(tiles_y * tiles_x)]
+    rows = SegmentRows(graph, segment, size).first
+    return [group.tiles_of(len(own) * tiles_x) for own in rows if len(own)]
 
 
 def segment_rings(graph: IntegerGraph, segment: Segment, plan: StripPlan, size: int) -> dict[str, Ring]:

@@ -35,10 +35,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class Segment:
-    """Operator words that lie together; batch: the one that brings them, None if they are resident."""
+    """Operator words that lie together; batch: the one that brings them, None if they are resident.
+
+    once: they are read once, and others follow; otherwise they are a loop, or the layer's last ones.
+    """
 
     words: int
     batch: int | None
+    once: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,29 @@ def read_chain(memory: Bytes, batches: Sequence[Batch], pe: int, tiles: Sequence
     return _Follower(memory.copy(), batches, pe).follow(tiles)
 
 
+def strip_segments(segments: list[Segment], strips: Sequence[int]) -> list[list[Segment]]:
+    """Segments of a PE's layer by strip; `strips`: tiles of each. A single one is a loop for all strips.
+
+    Raises:
+        ModelFileError: a segment has words of two strips.
+
+    """
+    if len(segments) <= 1 or not sum(strips):
+        return [segments] * len(strips)
+    loop = sum(segment.words for segment in segments) // sum(strips)
+    result, place = [], 0
+    for tiles in strips:
+        own, words = [], 0
+        while place < len(segments) and (words < tiles * loop or not segments[place].words):
+            own.append(segments[place])
+            words += segments[place].words
+            place += 1
+        if words != tiles * loop:
+            raise ModelFileError(f"batch {own[-1].batch if own else '?'} has words of two strips of a layer")
+        result.append(own)
+    return result
+
+
 class _Follower:
     """Walks one chain. taken: batches used so far."""
 
@@ -126,11 +153,11 @@ class _Follower:
                 head, words, batch = self._segment()  # it only stands for a batch without work for this PE
             if not head["sets"]:
                 raise ModelFileError(f"chain of PE {self.pe}: layer {len(layers)} has no header")
-            own, content = [Segment(len(words), batch)], [words]
+            own, content = [Segment(len(words), batch, bool(head["once"]))], [words]
             header = {name: head[name] for name in ("filters", "sets", "blocks", "wide_blocks")}
             while head["once"]:
                 head, words, batch = self._segment()
-                own.append(Segment(len(words), batch))
+                own.append(Segment(len(words), batch, bool(head["once"])))
                 content.append(words)
             layers.append((header, self._loop(np.concatenate(content), count if len(own) > 1 else 1)))
             segments.append(own)

@@ -26,9 +26,10 @@ class Load:
         self.end: int | None = 0
         self._steps: Iterator[None] = iter(())
 
-    def start(self, work: LayerWork, cycle: int) -> None:
-        """Start a LOAD that is executed in `cycle`."""
+    def start(self, work: LayerWork, cycle: int, over: int = 0) -> None:
+        """Start a LOAD that is executed in `cycle`; `over`: last cycle in which others use the port."""
         self.end = None
+        cycle = max(cycle, over)
         self._port.command(cycle + latencies.LOAD_REQUEST, work.fields["dram_words"] * self.config.word_beats)
         self._steps = self._load(Job(work, cycle, 1))
         next(self._steps)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from operator import add
+from operator import add, sub
 
 from espalier.estimate import latencies
 from espalier.estimate.branch_state import BegunSet, Block, BranchJob, BranchState
@@ -33,7 +33,7 @@ class Elements:
             index += 1
             batches = own.job.work.batches
             if own.work is None:
-                for batch in batches:
+                for batch in batches if not own.job.work.keeps else ():
                     while len(loaded) <= batch:
                         yield
                     self.loader.leave(self.number, max(loaded[batch] + latencies.HEADER, *self._finish))
@@ -74,30 +74,37 @@ class Elements:
                             late = list(map(max, ready, free))
                             full += sum(late) - sum(ready)
                             ready = late
-                        finish = list(map(add, ready, cycles))
+                        offset = offsets[which * len(operators) + number]
+                        start, done = ready, [0] * self.state.pes
                         while cuts and cuts[0][0] == block - 1 - first_block:
                             before = cuts.popleft()[1]
-                            reached = list(map(add, ready, before))
+                            reached = list(map(add, start, map(sub, before, done)))
                             batch += 1
-                            there = (
-                                len(loaded) > batch and loaded[batch] < max(reached) - latencies.READ_AHEAD
-                            )
-                            ahead = latencies.READ_AHEAD if there else latencies.READ_LAST
-                            self.loader.leave(self.number, max(reached) - ahead)
+                            self._leave(batch, max(reached))
                             while len(loaded) <= batch:
                                 yield
+                            begun = list(map(add, offset, done))
+                            blocks.append(Block(own.work, start, reached, begun, number == 0))
                             begin = loaded[batch] + latencies.LOADED
-                            finish = [
-                                end + max(0, begin - at) for end, at in zip(finish, reached, strict=True)
-                            ]
+                            start, done = [max(at, begin) for at in reached], before
+                        finish = list(map(add, start, map(sub, cycles, done)))
                         released.append(max(finish) + latencies.RELEASE)
-                        offset = offsets[which * len(operators) + number]
-                        blocks.append(Block(own.work, ready, finish, offset, number == 0))
+                        begun = list(map(add, offset, done))
+                        blocks.append(Block(own.work, start, finish, begun, number == 0))
                     self._finish = finish
                     self.state.sets.append(finish)
-            if batches:
-                self.loader.leave(self.number, max(self._finish))
+            if batches and not own.job.work.keeps:
+                if own.job.work.fields["more"]:
+                    self._leave(batches.stop, max(self._finish))
+                else:
+                    self.loader.leave(self.number, max(self._finish))
             _count(own, own.work, empty, full)
+
+    def _leave(self, following: int, end: int) -> None:
+        """Leave a part that is read once, whose last words end so; the next part comes with `following`."""
+        loaded = self.loader.loaded
+        there = len(loaded) > following and loaded[following] < end - latencies.READ_AHEAD
+        self.loader.leave(self.number, end - (latencies.READ_AHEAD if there else latencies.READ_LAST))
 
     def _begin(self, own: BranchJob, first: int, loaded: int) -> None:
         """Wait for a layer's first block and its streams, which does not count as an empty ring."""

@@ -96,6 +96,7 @@ READ_BUFFER = 2  # a beat comes, to it leaving the engine's buffer
 READ_ROOM = 3  # a beat leaves the buffer, to an address that needs its room
 READS_AHEAD = 4  # bursts of an engine that are under way
 LOAD_WORD = 2  # last beat of a word, to the word waiting for the write port
+LOAD_SEEN = 1  # EXECUTE of LOAD to the last cycle in which the loader may begin a batch before it
 LOAD_END = 18  # last word accepted to EXECUTE of what waits for the LOAD
 STORE_DEPTH = 8  # tile words that a STORE asks for ahead
 STORE_ASKED = 5  # EXECUTE of STORE to its first word waiting for its turn

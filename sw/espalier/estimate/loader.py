@@ -8,16 +8,17 @@ from espalier.arch.operators import STREAM_WORD_BITS
 from espalier.backend.sections import BEAT_BYTES
 from espalier.backend.unchain import Batch
 from espalier.estimate import latencies
+from espalier.estimate.branch_state import NEVER
 from espalier.estimate.ddr import ReadPort
 
 _WORD_BYTES = STREAM_WORD_BITS // 8
 
 
 class Loader:
-    """Loads one batch after the other.
+    """Loads one batch after the other, each when its turn has come: LOADs use the same read port.
 
-    loaded: cycle from which each batch counts as loaded, as far as that is known. moved: another one has
-    become known, cleared by whoever has seen to it.
+    loaded: cycle from which each batch counts as loaded, as far as that is known. over: last cycle
+    in which the latest batch keeps a LOAD from using the port.
     """
 
     def __init__(
@@ -27,10 +28,10 @@ class Loader:
         port: ReadPort,
         load_end: Callable[[], int | None],
     ) -> None:
-        """`load_end`: when a LOAD has ended that keeps batches from being loaded, None if not known yet."""
+        """`load_end`: when the latest LOAD has ended, before which no batch begins; None: not known."""
         self.batches = batches
         self.loaded: list[int] = []
-        self.moved = False
+        self.over = 0
         self._left: list[list[int]] = [[] for _ in range(branches)]
         self._port, self._load_end = port, load_end
         self._ready: int | None = None  # from when on the next batch can be begun
@@ -38,27 +39,27 @@ class Loader:
     def start(self, cycle: int) -> None:
         """Start with the first batch; `cycle`: EXECUTE of STREAM."""
         self._ready = cycle + latencies.STREAM + latencies.BATCH_READY
-        self.advance()
 
     def leave(self, branch: int, cycle: int) -> None:
         """Note when the PEs of a branch have left their next batch."""
         self._left[branch].append(max([cycle, *self._left[branch][-1:]]))
-        self.advance()
 
-    def advance(self) -> None:
-        """Find out when further batches are loaded, as far as it is known when others have been left."""
-        while self._ready is not None and len(self.loaded) < len(self.batches):
-            batch, end = self.batches[len(self.loaded)], self._load_end()
-            if end is None or any(len(left) < batch.left for left in self._left):
-                return
-            begin = max(self._ready, end)
-            if batch.left:
-                begin = max(begin, *(left[batch.left - 1] + latencies.BATCH_LEFT for left in self._left))
-            self._load(begin, batch)
-            self.moved = True
+    @property
+    def turn(self) -> int:
+        """Cycle in which the next batch can be begun, NEVER if that is not known."""
+        if self._ready is None or len(self.loaded) == len(self.batches):
+            return NEVER
+        batch, end = self.batches[len(self.loaded)], self._load_end()
+        if end is None or any(len(left) < batch.left for left in self._left):
+            return NEVER
+        begin = max(self._ready, end)
+        if batch.left:
+            begin = max(begin, *(left[batch.left - 1] + latencies.BATCH_LEFT for left in self._left))
+        return begin
 
-    def _load(self, begin: int, batch: Batch) -> None:
-        """Load a batch, which can be begun in cycle `begin`."""
+    def take(self) -> None:
+        """Load the next batch, now that it can be begun."""
+        begin, batch = self.turn, self.batches[len(self.loaded)]
         self._port.command(begin + latencies.LOAD_REQUEST - 1, batch.beats)
         time = begin
         for words in batch.words:
@@ -69,6 +70,7 @@ class Loader:
         time += latencies.BATCH_LOADED - 1
         for _ in range(batch.padding):
             time = self._beat(time + 1)
+        self.over = time
         self._ready = time + latencies.BATCH_OVER + latencies.BATCH_READY
 
     def _beat(self, earliest: int) -> int:

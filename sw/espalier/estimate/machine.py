@@ -70,6 +70,7 @@ class Machine:
         self._tiles = TilePort(tiles, (first, second), self._small)
         self._wakes = [NEVER] * count
         self._wake = NEVER
+        self._alarm = NEVER  # when the sequencer executes a LOAD
 
     def run(self) -> None:
         """Run to the end of the program.
@@ -79,14 +80,16 @@ class Machine:
 
         """
         windows, tiles, (first, second) = self._windows, self._tiles, self._ports
+        streamed = bool(self.loader.batches)
         for condition in self._sequence():
             self._find()
             while not condition():
-                self._load_batches()
                 event = min(
                     first.done, second.done, tiles.done, first.turn, second.turn, tiles.turn, windows.time,
                     self._wake,
                 )  # fmt: skip
+                if streamed and self._pass_read_port(event):
+                    continue
                 if event == NEVER:
                     raise InternalError("the program stands still: a window or a word waits for ever")
                 if event == self._wake:
@@ -106,14 +109,23 @@ class Machine:
                 else:
                     self._read(event)
 
-    def _load_batches(self) -> None:
-        """See whether batches were loaded, and let PEs go on that have waited for them."""
-        self.loader.advance()
-        while self.loader.moved:
-            self.loader.moved = False
-            for index, branch in enumerate(self.branches):
-                branch.resume()
-                self._follow(index)
+    def _pass_read_port(self, event: int) -> bool:
+        """Let the loader begin a batch, or the sequencer execute a LOAD, if either comes before an event."""
+        turn, alarm = self.loader.turn, self._alarm
+        if turn < NEVER and turn <= alarm + latencies.LOAD_SEEN and min(turn, alarm) <= event:
+            self._load_batch()
+        elif alarm < NEVER and alarm <= event:
+            self._alarm = NEVER
+        else:
+            return False
+        return True
+
+    def _load_batch(self) -> None:
+        """Load a batch, and let PEs go on that have waited for it."""
+        self.loader.take()
+        for index, branch in enumerate(self.branches):
+            branch.resume()
+            self._follow(index)
 
     def _read_tile(self) -> None:
         """Read a residual tile or one to store, unless it has to give way."""
@@ -222,8 +234,11 @@ class Machine:
             yield from self._until_free(work)
             time = max(time, self._free(work))
             if work.opcode == Opcode.LOAD:
+                if self.loader.batches:  # a batch that has its turn before comes first
+                    self._alarm = time
+                    yield lambda: self._alarm == NEVER
                 self.progress[-1].begin(work.fields["layer"], True, False)
-                self.load.start(work, time)
+                self.load.start(work, time, self.loader.over)
                 time += latencies.DMA_STARTED
             elif work.opcode == Opcode.STREAM:
                 self.loader.start(time)

@@ -48,7 +48,10 @@ class BranchWork:
 
 @dataclass(frozen=True)
 class LayerWork:
-    """A descriptor; `branches`: for a CONV one each, None for those that rest. batches: with its streams."""
+    """A descriptor; `branches`: for a CONV one each, None for those that rest. batches: with its streams.
+
+    keeps: it does not leave its last batch, as that is a loop that further strips of the layer walk.
+    """
 
     opcode: Opcode
     fields: dict[str, int]
@@ -56,6 +59,7 @@ class LayerWork:
     patterns: list[dict[str, int]]
     branches: list[BranchWork | None]
     batches: range = range(0)
+    keeps: bool = False
 
 
 def read_program(program: bytes, config: HardwareConfig) -> list[LayerWork]:
@@ -76,13 +80,13 @@ def read_memories(memories: Memories, config: HardwareConfig) -> list[LayerWork]
     convolutions = -1
     for step in descriptors_to_end(memories, config):
         work: list[BranchWork | None] = []
-        batches = range(0)
+        batches, keeps = range(0), False
         if step.opcode == Opcode.CONV:
             if step.fields["layer"] != latest:
                 latest = step.fields["layer"]
-                convolutions += 1
                 for reader in readers:
                     reader.next_layer()
+            convolutions += 1
             segments = [own[convolutions] for own in memories.segments] or [[]] * config.pes
             brought = [own.batch for pe in segments for own in pe if own.batch is not None]
             if brought:
@@ -92,7 +96,8 @@ def read_memories(memories: Memories, config: HardwareConfig) -> list[LayerWork]
                 pes = slice(first, first + config.branch_pes(branch))
                 table = memories.tables[branch]
                 work.append(_branch_work(step.fields, values, readers[pes], table, segments[pes]))
-        layers.append(LayerWork(step.opcode, step.fields, step.branches, step.patterns, work, batches))
+            keeps = bool(step.fields["more"]) and not all(own.once for pe in segments for own in pe)
+        layers.append(LayerWork(step.opcode, step.fields, step.branches, step.patterns, work, batches, keeps))
     return layers
 
 
