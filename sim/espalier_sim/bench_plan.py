@@ -65,6 +65,7 @@ def full_plan() -> Plan:
     jobs += [_masked(graph, 0.5, 0.1, config), _masked(graph, 0.3, 0.08, config)]
     jobs.append(_masked(graph, 0.5, 0.1, config, spread=0.0))
     jobs.append(_masked(graph, 0.5, 0.1, config, reorder=False))
+    jobs.append(_distributed(graph, 0.5, 0.1, config))
     jobs += [_density(_FULL, density, config) for density in (0.05, 0.075, 0.1, 0.125)]
     jobs += [_density(_FULL, density, deep) for density in (0.2, 0.3, 0.5)]
     jobs += [_density(_HALF, density, config) for density in (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)]
@@ -155,6 +156,18 @@ def _masked(
         config,
         dataclasses.replace(DEFAULT_OPTIONS, reorder=reorder),
     )
+
+
+def _distributed(graph: Callable[[], IntegerGraph], first: float, rest: float, config: HardwareConfig) -> Job:
+    """Make the same work, spread over the layers as the hardware wants it, in equally dense filters."""
+
+    def make() -> IntegerGraph:
+        own = graph()
+        density = variants.distributed(own, first, rest, variants.RESNET18_SHARES)
+        return variants.masked(own, density, spread=0.0, rows=True)
+
+    name = f"first layer {100 * first:.0f} %, rest {100 * rest:.0f} % of the MACs, spread for speed, refined"
+    return Job("variant", name, make, config, dataclasses.replace(DEFAULT_OPTIONS, refine=True))
 
 
 def _density(width: int, density: float, config: HardwareConfig) -> Job:

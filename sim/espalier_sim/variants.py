@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,20 +20,51 @@ RESNET18_BLOCKS, RESNET34_BLOCKS = (2, 2, 2, 2), (3, 4, 6, 3)
 VGG16_LAYERS = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)
 
 
+# Densities of the convolutions behind the first one, relative to each other, with which the built-in model
+# takes few cycles on zcu104 at 10 % of their MACs; found by `python -m espalier_sim.density_search`.
+RESNET18_SHARES = {
+    "layer1.0.conv1": 1.263,
+    "layer1.0.conv2": 1.17,
+    "layer1.1.conv1": 1.17,
+    "layer1.1.conv2": 1.17,
+    "layer2.0.conv1": 1.263,
+    "layer2.0.downsample": 5.342,
+    "layer2.0.conv2": 1.0,
+    "layer2.1.conv1": 0.967,
+    "layer2.1.conv2": 1.0,
+    "layer3.0.conv1": 0.838,
+    "layer3.0.downsample": 3.8,
+    "layer3.0.conv2": 1.0,
+    "layer3.1.conv1": 1.041,
+    "layer3.1.conv2": 1.0,
+    "layer4.0.conv1": 0.74,
+    "layer4.0.downsample": 3.2,
+    "layer4.0.conv2": 0.915,
+    "layer4.1.conv1": 0.859,
+    "layer4.1.conv2": 0.929,
+    "fc": 1.701,
+}
+
+
 def masked(
-    graph: IntegerGraph, density: Callable[[int, Conv], float], seed: int = 0, spread: float = SPREAD
+    graph: IntegerGraph,
+    density: Callable[[int, Conv], float],
+    seed: int = 0,
+    spread: float = SPREAD,
+    rows: bool = False,
 ) -> IntegerGraph:
     """Copy a graph with random masks and random 4-bit weights in place of its own; for timing only.
 
     density: share of weights other than zero, from the position of a convolution and the convolution.
     Filters and input channels get more or fewer of them (log-normal, sigma `spread` each), as pruning by
-    magnitude leaves them; without spread all have about the same.
+    magnitude leaves them; without spread all have about the same, and with `rows` (pattern `row` of
+    `espalier compress`) all filters of a layer have the same number, or one more.
     """
     random = np.random.default_rng(seed)
     nodes, index = [], 0
     for node in graph.nodes:
         if isinstance(node, Conv):
-            weights = _weights(random, node.weights, density(index, node), spread)
+            weights = _weights(random, node.weights, density(index, node), spread, rows)
             node = dataclasses.replace(node, weights=weights, weight_bits=4)
             index += 1
         nodes.append(node)
@@ -43,6 +74,29 @@ def masked(
 def first_and_rest(first: float, rest: float) -> Callable[[int, Conv], float]:
     """Density of the first convolution, and that of all others."""
     return lambda index, _: first if index == 0 else rest
+
+
+def distributed(
+    graph: IntegerGraph, first: float, rest: float, shares: Mapping[str, float]
+) -> Callable[[int, Conv], float]:
+    """Density of the first convolution, and of the others, which keep the share `rest` of their MACs in all.
+
+    graph: that the densities are for. shares: densities of the others relative to each other, by name.
+    """
+    own = [node for node in graph.nodes if isinstance(node, Conv)][1:]
+    macs = [_possible(conv.weights) * _pixels(graph, conv) for conv in own]
+    scale = rest * sum(macs) / sum(work * shares[conv.name] for work, conv in zip(macs, own, strict=True))
+    return lambda index, conv: first if index == 0 else min(scale * shares[conv.name], 1.0)
+
+
+def _possible(weights: NDArray[np.int8]) -> int:
+    """Weights of a convolution without those that no filter has (padding)."""
+    return len(weights) * int((weights != 0).any(axis=0).sum())
+
+
+def _pixels(graph: IntegerGraph, conv: Conv) -> int:
+    output = graph.tensors[conv.output]
+    return output.height * output.width
 
 
 def uniform(density: float) -> Callable[[int, Conv], float]:
@@ -106,7 +160,7 @@ def picture_for(graph: IntegerGraph, seed: int = 0) -> NDArray[np.uint8]:
 
 
 def _weights(
-    random: np.random.Generator, like: NDArray[np.int8], density: float, spread: float
+    random: np.random.Generator, like: NDArray[np.int8], density: float, spread: float, rows: bool
 ) -> NDArray[np.int8]:
     """Keep the largest of random sizes; where `like` has no weight in any filter (padding), none either."""
     filters, channels = like.shape[:2]
@@ -115,8 +169,11 @@ def _weights(
     size *= random.lognormal(0, spread, (1, channels, 1, 1))
     possible = np.broadcast_to((like != 0).any(axis=0), like.shape)
     size = np.where(possible, size, -1.0)
-    count = round(density * int(possible.sum()))
-    threshold = np.partition(size.reshape(-1), -count)[-count] if count else np.inf
+    candidates = size.reshape(filters if rows else 1, -1)
+    # Whole numbers that add up to the density of the layer.
+    counts = np.diff(np.round(np.linspace(0, density * int(possible.sum()), len(candidates) + 1)).astype(int))
+    ranks = np.argsort(np.argsort(-candidates, axis=1), axis=1)
+    kept = (ranks < counts[:, np.newaxis]).reshape(like.shape)
     magnitude = np.clip(np.round(size / size.max() * _LARGEST_DIGIT), 1, _LARGEST_DIGIT)
     sign = random.choice(np.array([-1, 1]), like.shape)
-    return np.where(size >= threshold, magnitude * sign, 0).astype(np.int8)
+    return np.where(kept, magnitude * sign, 0).astype(np.int8)

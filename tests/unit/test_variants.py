@@ -7,7 +7,7 @@ import pytest
 
 from espalier.ir.check import check_graph
 from espalier.ir.graph import Conv
-from espalier_sim import variants
+from espalier_sim import density_search, variants
 
 
 def convolutions(graph):
@@ -51,3 +51,34 @@ def test_masks_have_the_density_asked_for_and_keep_the_padding():
     again = variants.masked(graph, variants.first_and_rest(0.5, 0.1))
     for one, other in zip(convolutions(masked), convolutions(again), strict=True):
         np.testing.assert_array_equal(one.weights, other.weights)
+
+
+def test_distributed_densities_keep_the_share_of_the_macs():
+    graph = variants.resnet((1, 1), 8, 40, 1.0, classes=5)
+    names = [node.name for node in convolutions(graph)[1:]]
+    shares = {name: 1.0 + number for number, name in enumerate(names)}
+    masked = variants.masked(graph, variants.distributed(graph, 0.5, 0.1, shares), spread=0.0, rows=True)
+
+    def macs(conv):
+        output = graph.tensors[conv.output]
+        return output.height * output.width * np.array([np.count_nonzero(conv.weights), conv.weights.size])
+
+    kept, dense = sum(macs(conv) for conv in convolutions(masked)[1:])
+    assert kept / dense == pytest.approx(0.1, rel=0.05)
+    first, *rest = convolutions(masked)
+    assert np.count_nonzero(first.weights) == pytest.approx(0.5 * first.weights.size, rel=0.01)
+    densities = [np.count_nonzero(conv.weights) / conv.weights.size for conv in rest]
+    assert densities[-2] > 2 * densities[0]
+    for conv in convolutions(masked):
+        counts = np.count_nonzero(conv.weights, axis=(1, 2, 3))
+        assert counts.max() - counts.min() <= 1
+
+
+def test_search_keeps_only_what_is_faster():
+    start = {"a": 1.0, "b": 1.0}
+    said = []
+    found = density_search.search(
+        lambda own: abs(np.log(own["a"] / 2)) + abs(np.log(own["b"])), start, 0.2, 1, said.append
+    )
+    assert found["a"] == pytest.approx(2, rel=0.1) and found["b"] == pytest.approx(1, rel=0.1)
+    assert said and start == {"a": 1.0, "b": 1.0}
