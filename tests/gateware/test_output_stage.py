@@ -24,7 +24,7 @@ CONFIG = load_config("tiny")
 # An odd number of lanes, the last of which has a slot of its own.
 NARROW = replace(CONFIG, pair_spacing_bits=16)
 ODD_CONFIG = replace(CONFIG, tile_size=5, output_pairs=4, dsp_pairs=11)
-# An odd number of lanes in beats of whole pairs: beside the last lane a high lane of another pair is repeated.
+# An odd number of lanes in beats of whole pairs: beside the last lane another high lane is repeated.
 WHOLE_BEATS = replace(CONFIG, tile_size=7, output_pairs=5, dsp_pairs=25)
 
 
