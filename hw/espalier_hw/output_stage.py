@@ -153,13 +153,13 @@ class OutputStage(wiring.Component):
             advance.eq(~full | ~self.write.valid),
             leaves.eq(full & (~self.write.valid | self.write.ready)),
         ]
-        # A lane that comes in several beats counts in its last one, but a high lane in its first: later
-        # the slot below it may have another lane than its pair's.
+        # A lane that comes in several beats counts in its first one: later the slot below a high lane may
+        # have another lane than its pair's.
         sources = {
             lane: (beat, slot)
             for slot, row in enumerate(beat_slots(config))
             for beat, lane in enumerate(row)
-            if not slot % 2 or beat == row.index(lane)
+            if beat == row.index(lane)
         }
         for beat in range(config.output_beats):
             with m.If(written & (requantiser.slot == beat)):
