@@ -280,15 +280,17 @@ class _Search:
 
     def cost(self, segment: Segment, plan: StripPlan) -> LayerCost:
         """Cycles of a segment, and those of its LOADs."""
-        loads = self._transfers(segment, plan)[0]
+        rows = SegmentRows(self.graph, segment, self.config.tile_size)
+        loads, _ = self._transfers(rows, segment, plan)
         return LayerCost(self._cycles(segment, plan), sum(loads))
 
     def _cycles(self, segment: Segment, plan: StripPlan) -> float:
         return self._once("cycles", segment, plan, lambda: self._predict(segment, plan))
 
-    def _transfers(self, segment: Segment, plan: StripPlan) -> tuple[list[float], list[float]]:
-        """Cycles of the bus for the LOADs and for the STOREs of every strip."""
-        rows = SegmentRows(self.graph, segment, self.config.tile_size)
+    def _transfers(
+        self, rows: SegmentRows, segment: Segment, plan: StripPlan
+    ) -> tuple[list[float], list[float]]:
+        """Cycles of the bus for the LOADs and for the STOREs of every strip; rows: of the segment."""
         first, last = (self.graph.nodes[segment.nodes[end]] for end in (0, -1))
         residual = first.residual.tensor if isinstance(first, Conv) and first.residual is not None else ""
         loads, stores = [], []
@@ -309,7 +311,7 @@ class _Search:
         nodes = [graph.nodes[index] for index in segment.nodes]
         work = [self._work(index) for index in segment.nodes]
         counts = [tile_grid(graph.tensors[node.output], size)[0] for node in nodes]
-        loads, stores = self._transfers(segment, plan)
+        loads, stores = self._transfers(rows, segment, plan)
         conv, pool = [], []
         for own, out in zip(rows.first, rows.out, strict=True):
             conv.append(work[0] * len(own) / counts[0])
