@@ -160,14 +160,13 @@ def _masked(
 
 def _distributed(graph: Callable[[], IntegerGraph], first: float, rest: float, config: HardwareConfig) -> Job:
     """Make the same work, spread over the layers as the hardware wants it, in equally dense filters."""
-
-    def make() -> IntegerGraph:
-        own = graph()
-        density = variants.distributed(own, first, rest, variants.RESNET18_SHARES)
-        return variants.masked(own, density, spread=0.0, rows=True)
-
-    name = f"first layer {100 * first:.0f} %, rest {100 * rest:.0f} % of the MACs, spread for speed, refined"
-    return Job("variant", name, make, config, dataclasses.replace(DEFAULT_OPTIONS, refine=True))
+    return Job(
+        "variant",
+        f"first layer {100 * first:.0f} %, rest {100 * rest:.0f} % of the MACs, spread for speed, refined",
+        lambda: variants.redistributed(graph(), first, rest, variants.RESNET18_SHARES),
+        config,
+        dataclasses.replace(DEFAULT_OPTIONS, refine=True),
+    )
 
 
 def _density(width: int, density: float, config: HardwareConfig) -> Job:

@@ -21,7 +21,7 @@ import numpy as np
 from espalier.arch.config import HardwareConfig, load_config
 from espalier.backend.compiler import compile_graph
 from espalier.errors import CapacityError, UserError
-from espalier.ir.graph import Conv, IntegerGraph
+from espalier.ir.graph import IntegerGraph
 from espalier.models.builtin import load_builtin
 from espalier_sim import variants
 
@@ -31,15 +31,13 @@ Shares = dict[str, float]
 
 def even_shares(graph: IntegerGraph) -> Shares:
     """Give all convolutions but the first the same density."""
-    convolutions = [node for node in graph.nodes if isinstance(node, Conv)]
-    return {node.name: 1.0 for node in convolutions[1:]}
+    return {node.name: 1.0 for node in variants.behind_first(graph)}
 
 
 def predict(graph: IntegerGraph, shares: Shares, config: HardwareConfig, first: float, rest: float) -> float:
     """Cycles of a graph with random masks of these densities; infinite if it does not fit."""
-    density = variants.distributed(graph, first, rest, shares)
     try:
-        image = compile_graph(variants.masked(graph, density, spread=0.0, rows=True), config)
+        image = compile_graph(variants.redistributed(graph, first, rest, shares), config)
     except CapacityError:
         return math.inf
     return float(image.metadata.predicted_cycles)

@@ -83,10 +83,22 @@ def distributed(
 
     graph: that the densities are for. shares: densities of the others relative to each other, by name.
     """
-    own = [node for node in graph.nodes if isinstance(node, Conv)][1:]
+    own = behind_first(graph)
     macs = [_possible(conv.weights) * _pixels(graph, conv) for conv in own]
     scale = rest * sum(macs) / sum(work * shares[conv.name] for work, conv in zip(macs, own, strict=True))
     return lambda index, conv: first if index == 0 else min(scale * shares[conv.name], 1.0)
+
+
+def redistributed(
+    graph: IntegerGraph, first: float, rest: float, shares: Mapping[str, float]
+) -> IntegerGraph:
+    """Copy a graph as `masked` does, with densities as in `distributed` and equally dense filters."""
+    return masked(graph, distributed(graph, first, rest, shares), spread=0.0, rows=True)
+
+
+def behind_first(graph: IntegerGraph) -> list[Conv]:
+    """List all convolutions but the first."""
+    return [node for node in graph.nodes if isinstance(node, Conv)][1:]
 
 
 def _possible(weights: NDArray[np.int8]) -> int:

@@ -57,7 +57,7 @@ def test_distributed_densities_keep_the_share_of_the_macs():
     graph = variants.resnet((1, 1), 8, 40, 1.0, classes=5)
     names = [node.name for node in convolutions(graph)[1:]]
     shares = {name: 1.0 + number for number, name in enumerate(names)}
-    masked = variants.masked(graph, variants.distributed(graph, 0.5, 0.1, shares), spread=0.0, rows=True)
+    masked = variants.redistributed(graph, 0.5, 0.1, shares)
 
     def macs(conv):
         output = graph.tensors[conv.output]
