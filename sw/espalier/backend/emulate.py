@@ -14,9 +14,7 @@ import numpy.typing as npt
 from espalier.arch.config import HardwareConfig
 from espalier.arch.feature_layout import BANKS, pack_tiles, tile_pixels, tile_positions
 from espalier.arch.operators import (
-    ACCUMULATOR_DISTANCE,
     DIGIT_BITS,
-    DIGIT_HIGH,
 )
 from espalier.arch.program import (
     FIXED_POINT_BITS,
@@ -36,6 +34,7 @@ from espalier.backend.decode import (
     read_stream,
     read_table,
 )
+from espalier.backend.emulate_pe import pe_sums
 from espalier.backend.emulate_pool import pool_tiles
 from espalier.backend.emulate_rows import first_row, residual_fields, rows_read, rows_written, tiles_of
 from espalier.backend.emulate_windows import window_words
@@ -206,7 +205,9 @@ class Emulator:
             tiles = tiles_of(fields, branch)
             if not (np.diff(tiles) > 0).all():
                 self._fail("tiles are not in raster order")
-            sums = np.stack([self._pe_sums(step, branch, stream, words, tiles) for stream in streams])
+            sums = np.stack(
+                [pe_sums(step, branch, stream, words, tiles, self.config, self._fail) for stream in streams]
+            )
             entries = read_table(self.memories.tables[index], branch["table_base"], branch["table_entries"])
             self._check_order(step, entries)
             self._drain(step, entries, [stream.filters for stream in streams], sums, tiles, written)
@@ -247,75 +248,6 @@ class Emulator:
                 latest = entry["out_channel"]
             if entry["end_of_pass"] and not step.fields["ordered"]:
                 latest = -1
-
-    def _pe_sums(
-        self,
-        step: Descriptor,
-        branch: dict[str, int],
-        stream: OperatorStream,
-        words: list[list[Bytes]],
-        tiles: IntArray,
-    ) -> IntArray:
-        """Accumulators of a PE: int64[passes, accumulators, tiles, T*T]."""
-        fields, config = step.fields, self.config
-        passes, blocks, patterns = fields["passes"], fields["blocks"], fields["pattern_count"]
-        run, runs = stream.run[:-1], int(stream.run[-1])
-        if stream.filters < 1 or runs != passes * blocks * stream.filters or not stream.end_of_run[-1]:
-            self._fail(f"a PE has {runs} runs, expected {passes * blocks * stream.filters}")
-        self._check_skips(stream, blocks)
-        self._check_distance(stream, passes, blocks)
-        which, block, slot = np.unravel_index(run, (passes, blocks, stream.filters))
-        word = block * fields["block_words"] + stream.slot
-        real = stream.weight != 0
-        if (np.abs(stream.weight) > DIGIT_HIGH).any():
-            self._fail("an operator's weight has more than three bits and a sign")
-        if (word[real] >= branch["channels"] * patterns).any() or (
-            stream.slot >= fields["block_words"]
-        ).any():
-            self._fail("an operator names a word beyond its block")
-        channel, pattern = np.divmod(word, patterns)
-        sums = np.zeros((config.accumulators * passes, len(tiles), config.lanes_per_pe))
-        for index in range(patterns):
-            for tap in np.unique(stream.tap[real & (pattern == index)]):
-                chosen = np.flatnonzero(real & (pattern == index) & (stream.tap == tap))
-                matrix = np.zeros((len(sums), branch["channels"]))
-                np.add.at(
-                    matrix,
-                    ((which * config.accumulators + slot)[chosen], channel[chosen]),
-                    stream.weight[chosen],
-                )
-                pixels = words[index][tap][: branch["channels"], tiles]
-                flat = pixels.reshape(branch["channels"], -1).astype(np.float64)
-                sums += (matrix @ flat).reshape(sums.shape)
-        limit = 1 << (config.pair_spacing_bits - 1)
-        if sums.max(initial=0) >= limit or sums.min(initial=0) < -limit:
-            self._fail("a partial sum overflows")
-        return sums.astype(np.int64).reshape(passes, config.accumulators, *sums.shape[1:])
-
-    def _check_skips(self, stream: OperatorStream, blocks: int) -> None:
-        """Only the end of a run leaves out a run: not of the first block of a set, and of the same block."""
-        skipping = np.flatnonzero(stream.skip)
-        if not stream.end_of_run[skipping].all():
-            self._fail("an operator inside a run leaves out a run")
-        block, slot = np.divmod(stream.run[skipping], stream.filters)
-        if (block % blocks == 0).any():
-            self._fail("a run of the first block of a set is left out")
-        if (slot + 1 == stream.filters).any():
-            self._fail("the first run of a block is left out")
-
-    def _check_distance(self, stream: OperatorStream, passes: int, blocks: int) -> None:
-        """Operators between the runs of one filter, see ACCUMULATOR_DISTANCE."""
-        if stream.filters == 1:
-            return
-        ends = np.flatnonzero(stream.end_of_run)
-        starts = np.concatenate(([0], ends[:-1] + 1))
-        block, slot = np.divmod(stream.run[ends], stream.filters)
-        accumulator = block // blocks * stream.filters + slot
-        order = np.argsort(accumulator, kind="stable")
-        between = starts[order][1:] - ends[order][:-1] - 1
-        same = np.diff(accumulator[order]) == 0
-        if (between[same] < ACCUMULATOR_DISTANCE).any():
-            self._fail("two runs of a filter are too close")
 
     def _drain(
         self,
