@@ -5,18 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from network_case import Case, tall
 
-from espalier import numerics
 from espalier.arch.config import load_config, with_ddr
-from espalier.arch.feature_layout import pack_tiles
-from espalier.backend.compiler import compile_graph, lower_integer_graph
 from espalier.backend.decode import load_sections
-from espalier.backend.synthetic import tall_network
-from espalier.estimate.report import estimate_program
-from espalier.passes.space_to_depth import rearrange_picture
 from espalier_sim.build import build_simulator
 from espalier_sim.device import SimulatedAccelerator
-from espalier_sim.verify import check_layers, check_output, output_tensor
 from espalier_sim.verilog import accelerator_verilog
 
 CONFIG = dataclasses.replace(
@@ -41,57 +35,33 @@ def simulator(tools):
     return build_simulator(accelerator_verilog(CONFIG), CONFIG)
 
 
-class Run:
-    """A network, compiled, with its picture and what must come out."""
-
-    def __init__(self, seed, config=CONFIG):
-        net = tall_network(seed)
-        graph, picture = net.graph(), net.picture()
-        self.image = compile_graph(graph, config)
-        self.batches = load_sections(self.image.program, config).batches
-        factor = self.image.metadata.preprocessing.get("space_to_depth", 1)
-        picture = rearrange_picture(picture, factor, graph.tensors["input"].zero_point)
-        self.expected = numerics.run(lower_integer_graph(graph, CONFIG), picture)
-        self.content = pack_tiles(picture, CONFIG, self.image.input.pad).tobytes()
-        self.estimate = estimate_program(self.image.program, config)
-
-    def check(self, device):
-        """Run it once; returns its cycles."""
-        inference = device.infer(self.content)
-        check_layers(self.image, inference, self.expected, CONFIG)
-        found = output_tensor(self.image, inference.output, CONFIG)
-        check_output(self.image, found, self.expected[self.image.metadata.output])
-        assert inference.read_bytes == self.estimate.ddr_read_bytes
-        assert inference.write_bytes == self.estimate.ddr_write_bytes
-        return inference.cycles
-
-
 @pytest.mark.parametrize("seed", BOTH)
 def test_prediction(simulator, seed):
-    run = Run(seed)
-    assert run.batches and run.image.scratch_bytes
+    case = Case(seed, CONFIG, tall)
+    predicted = case.image.metadata.predicted_cycles
+    assert load_sections(case.image.program, CONFIG).batches and case.image.scratch_bytes
     with SimulatedAccelerator(CONFIG, built=simulator) as device:
-        device.load(run.image)
+        device.load(case.image)
         for _ in range(2):
-            assert abs(run.check(device) - run.estimate.cycles) <= ALLOWED * run.estimate.cycles
+            assert abs(case.run(device) - predicted) <= ALLOWED * predicted
 
 
 @pytest.mark.parametrize("stalls", range(2))
 def test_stalls_change_nothing_but_cycles(simulator, stalls):
     with SimulatedAccelerator(CONFIG, built=simulator, stalls=stalls) as device:
         for seed in BOTH:
-            run = Run(seed)
-            device.load(run.image)
+            case = Case(seed, CONFIG, tall)
+            device.load(case.image)
             for _ in range(2):
-                run.check(device)
+                case.run(device)
 
 
 @pytest.mark.parametrize("memory", ["latency=50-500,beat=2", "latency=500", "beat=4"])
 def test_slow_memories(simulator, memory):
     config = with_ddr(CONFIG, memory, seed=3)
-    run = Run(8, config)
+    case = Case(8, config, tall)
     with SimulatedAccelerator(config, built=simulator) as device:
-        device.load(run.image)
-        cycles = run.check(device)
+        device.load(case.image)
+        cycles = case.run(device)
     allowed = ALLOWED_VARYING if "-" in memory else ALLOWED
-    assert abs(cycles - run.estimate.cycles) <= allowed * cycles
+    assert abs(cycles - case.image.metadata.predicted_cycles) <= allowed * cycles
