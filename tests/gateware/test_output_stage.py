@@ -297,13 +297,7 @@ def run_layers(
 @pytest.mark.parametrize("lazy", [0.0, 0.4])
 @pytest.mark.parametrize(
     ("config", "pes", "dsp_pairs"),
-    [
-        (CONFIG, 3, 6),
-        (CONFIG, 2, 0),
-        (CONFIG, 1, CONFIG.pairs),
-        (ODD_CONFIG, 3, 9),
-        (NARROW, 3, 6),
-    ],
+    [(CONFIG, 3, 6), (CONFIG, 2, 0), (CONFIG, 1, CONFIG.pairs), (ODD_CONFIG, 3, 9), (NARROW, 3, 6)],
     ids=["some", "no", "all", "odd", "narrow"],
 )
 def test_layers_back_to_back(config, pes, dsp_pairs, lazy):
